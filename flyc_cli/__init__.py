@@ -1,0 +1,1 @@
+"""The `flyc` command and the build: manifest, specialisation, artifact, bundle."""

@@ -1,0 +1,1 @@
+"""The lowering of one traced module to code objects, a launch plan and resources."""

@@ -1,0 +1,1 @@
+"""Maps a `.flybundle` and launches its kernels on hipModule, with no compiler present."""

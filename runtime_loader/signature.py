@@ -1,0 +1,192 @@
+"""Argument forms: what each launcher argument is, and which host slots it becomes.
+
+The forms and their slots are those of FlyDSL's `flydsl.compiler.jit_argument` (0.5.0): a tensor is
+a pointer, then its dynamic extents (i32, ascending), then its dynamic strides (i64, or i32 with
+`stride_bits` 32, ascending); a struct is its fields in order; a stream is a pointer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias, Union
+
+from runtime_loader.checked import Fields
+from runtime_loader.element_types import ELEMENT_TYPES, SCALAR_TYPES
+from runtime_loader.errors import BundleError
+
+MAX_RANK = 8
+_EXTENT_LIMIT = 2**62
+
+
+@dataclass(frozen=True)
+class TensorForm:
+    """A tensor in device memory.
+
+    `shape` and `strides` (both in elements, one entry per dimension): a value ≥ 0 is static and
+    compiled in; a value -d is dynamic and promised to be a multiple of d. `align` is the promised
+    alignment of the data pointer, in bytes.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    align: int
+    stride_bits: int = 64
+
+    def slots(self) -> tuple[str, ...]:
+        return (
+            "ptr",
+            *("i32" for extent in self.shape if extent < 0),
+            *(f"i{self.stride_bits}" for stride in self.strides if stride < 0),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": "tensor",
+            "name": self.name,
+            "dtype": self.dtype,
+            "shape": list(self.shape),
+            "strides": list(self.strides),
+            "align": self.align,
+            "stride_bits": self.stride_bits,
+        }
+
+    @classmethod
+    def read(cls, fields: Fields) -> TensorForm:
+        shape = fields.integers("shape", -_EXTENT_LIMIT, _EXTENT_LIMIT)
+        strides = fields.integers("strides", -_EXTENT_LIMIT, _EXTENT_LIMIT)
+        if len(shape) != len(strides) or len(shape) > MAX_RANK:
+            raise BundleError(f"{fields.what}: bad rank ({len(shape)} and {len(strides)})")
+        return cls(
+            name=fields.text("name"),
+            dtype=_one_of(fields, "dtype", ELEMENT_TYPES),
+            shape=shape,
+            strides=strides,
+            align=fields.integer("align", 1, 2**20),
+            stride_bits=_stride_bits(fields),
+        )
+
+
+@dataclass(frozen=True)
+class PointerForm:
+    """A bare device pointer to `dtype` elements; `align` is promised in bytes. None means null."""
+
+    name: str
+    dtype: str
+    align: int
+
+    def slots(self) -> tuple[str, ...]:
+        return ("ptr",)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "pointer", "name": self.name, "dtype": self.dtype, "align": self.align}
+
+    @classmethod
+    def read(cls, fields: Fields) -> PointerForm:
+        return cls(
+            name=fields.text("name"),
+            dtype=_one_of(fields, "dtype", ELEMENT_TYPES),
+            align=fields.integer("align", 1, 2**20),
+        )
+
+
+@dataclass(frozen=True)
+class ScalarForm:
+    """A number; `type` is one of SCALAR_TYPES."""
+
+    name: str
+    type: str
+
+    def slots(self) -> tuple[str, ...]:
+        return (SLOT_OF_SCALAR[self.type],)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "scalar", "name": self.name, "type": self.type}
+
+    @classmethod
+    def read(cls, fields: Fields) -> ScalarForm:
+        return cls(name=fields.text("name"), type=_one_of(fields, "type", SLOT_OF_SCALAR))
+
+
+@dataclass(frozen=True)
+class StreamForm:
+    """The stream to launch on. `implicit`: the launcher declares none, and FlyDSL appends one."""
+
+    name: str
+    implicit: bool = False
+
+    def slots(self) -> tuple[str, ...]:
+        return ("ptr",)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "stream", "name": self.name, "implicit": self.implicit}
+
+    @classmethod
+    def read(cls, fields: Fields) -> StreamForm:
+        return cls(name=fields.text("name"), implicit=fields.flag("implicit"))
+
+
+@dataclass(frozen=True)
+class StructForm:
+    """A FlyDSL `@fx.struct`: an object or mapping with one attribute or item for each field."""
+
+    name: str
+    fields: tuple[Form, ...]
+
+    def slots(self) -> tuple[str, ...]:
+        return tuple(slot for field in self.fields for slot in field.slots())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": "struct",
+            "name": self.name,
+            "fields": [field.to_json() for field in self.fields],
+        }
+
+    @classmethod
+    def read(cls, fields: Fields) -> StructForm:
+        return cls(name=fields.text("name"), fields=fields.objects("fields", read_form))
+
+
+Form: TypeAlias = Union[TensorForm, PointerForm, ScalarForm, StreamForm, StructForm]
+
+# The host slot of each scalar type: LLVM integers carry no sign, and an index is 64 bits wide.
+SLOT_OF_SCALAR: dict[str, str] = {
+    name: "i64" if name == "index" else f"i{ELEMENT_TYPES[name].bits}" if name[0] == "u" else name
+    for name in SCALAR_TYPES
+}
+
+_READERS: dict[str, Callable[[Fields], Form]] = {
+    "tensor": TensorForm.read,
+    "pointer": PointerForm.read,
+    "scalar": ScalarForm.read,
+    "stream": StreamForm.read,
+    "struct": StructForm.read,
+}
+
+
+def read_form(fields: Fields) -> Form:
+    """Decode one argument form of a specialisation record."""
+    reader = _READERS.get(fields.text("kind"))
+    if reader is None:
+        raise BundleError(f"{fields.what}: unknown argument kind {fields.text('kind')!r:.40}")
+    try:
+        return reader(fields)
+    except RecursionError:
+        raise BundleError(f"{fields.what}: structs are nested too deep") from None
+
+
+def _one_of(fields: Fields, key: str, known: dict[str, Any]) -> str:
+    name = fields.text(key)
+    if name not in known:
+        raise BundleError(f"{fields.what}: {key} {name!r:.40} is not a type that flyc knows")
+    return name
+
+
+def _stride_bits(fields: Fields) -> int:
+    bits = fields.integer("stride_bits")
+    if bits not in (32, 64):
+        raise BundleError(f"{fields.what}: strides of {bits} bits; only 32 and 64 exist")
+    return bits

@@ -1,0 +1,80 @@
+"""Targets: AMDGPU target IDs (`gfx942`, `gfx942:sramecc+:xnack-`) and which runs where.
+
+Rules and feature lists: LLVM AMDGPUUsage, "Target ID" and "Processors".
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+
+from runtime_loader.errors import FlycError
+
+# Processors that flyc builds for, with the target-ID features that each one has.
+SUPPORTED: dict[str, tuple[str, ...]] = {
+    "gfx90a": ("sramecc", "xnack"),
+    "gfx942": ("sramecc", "xnack"),
+    "gfx950": ("sramecc", "xnack"),
+    "gfx1100": (),
+    "gfx1201": (),
+    "gfx1250": (),
+}
+
+_PROCESSOR = re.compile(r"gfx[0-9a-f]{3,5}(-[a-z0-9-]+)?")
+_FEATURE = re.compile(r"(sramecc|xnack)([+-])")
+
+
+class TargetError(FlycError):
+    """A target ID is malformed, or names a feature that its processor lacks."""
+
+
+@dataclass(frozen=True, order=True)
+class Target:
+    """A target ID: a processor, and the features that are fixed on (True) or off (False).
+
+    A feature that is absent is "any" in a code object and "not supported" on a device.
+    """
+
+    processor: str
+    features: tuple[tuple[str, bool], ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Read a target ID, as manifests write it and as `gcnArchName` reports it."""
+        processor, *rest = text.split(":")
+        if not _PROCESSOR.fullmatch(processor):
+            raise TargetError(f"{text!r} is not a target ID such as gfx942 or gfx942:xnack-")
+        features: dict[str, bool] = {}
+        for part in rest:
+            match = _FEATURE.fullmatch(part)
+            if match is None:
+                raise TargetError(
+                    f"target {text!r}: {part!r} is not xnack+, xnack-, sramecc+ or sramecc-"
+                )
+            if match[1] in features:
+                raise TargetError(f"target {text!r} names {match[1]} twice")
+            features[match[1]] = match[2] == "+"
+        known = SUPPORTED.get(processor)
+        if known is not None:
+            for feature in features:
+                if feature not in known:
+                    raise TargetError(f"target {text!r}: {processor} has no feature {feature}")
+        return cls(processor, tuple(sorted(features.items())))
+
+    def __str__(self) -> str:
+        return "".join(
+            [self.processor, *(f":{name}{'+' if on else '-'}" for name, on in self.features)]
+        )
+
+    def runs_on(self, device: Target) -> bool:
+        """Whether a code object for this target may be loaded on `device`."""
+        return self.processor == device.processor and set(self.features) <= set(device.features)
+
+    def candidates(self) -> list[Target]:
+        """For a device: the targets whose code objects it can load, most specific first."""
+        return [
+            Target(self.processor, chosen)
+            for count in range(len(self.features), -1, -1)
+            for chosen in itertools.combinations(self.features, count)
+        ]
