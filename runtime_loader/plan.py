@@ -20,8 +20,16 @@ from runtime_loader.errors import BundleError
 
 # Bits of each value type.
 TYPE_BITS: dict[str, int] = {
-    **{"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "ptr": 64},
-    **{"f16": 16, "bf16": 16, "f32": 32, "f64": 64},
+    "i1": 1,
+    "i8": 8,
+    "i16": 16,
+    "i32": 32,
+    "i64": 64,
+    "ptr": 64,
+    "f16": 16,
+    "bf16": 16,
+    "f32": 32,
+    "f64": 64,
 }
 
 ARITHMETIC = ("add", "sub", "mul", "and", "or", "xor", "shl", "lshr", "ashr")

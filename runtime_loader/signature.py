@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias, Union
+from typing import Any, TypeAlias
 
 from runtime_loader.checked import Fields
 from runtime_loader.element_types import ELEMENT_TYPES, SCALAR_TYPES
@@ -150,7 +150,7 @@ class StructForm:
         return cls(name=fields.text("name"), fields=fields.objects("fields", read_form))
 
 
-Form: TypeAlias = Union[TensorForm, PointerForm, ScalarForm, StreamForm, StructForm]
+Form: TypeAlias = TensorForm | PointerForm | ScalarForm | StreamForm | StructForm
 
 # The host slot of each scalar type: LLVM integers carry no sign, and an index is 64 bits wide.
 SLOT_OF_SCALAR: dict[str, str] = {
