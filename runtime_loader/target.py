@@ -18,7 +18,7 @@ SUPPORTED: dict[str, tuple[str, ...]] = {
     "gfx950": ("sramecc", "xnack"),
     "gfx1100": (),
     "gfx1201": (),
-    "gfx1250": (),
+    "gfx1250": ("sramecc",),
 }
 
 _PROCESSOR = re.compile(r"gfx[0-9a-f]{3,5}(-[a-z0-9-]+)?")
@@ -55,12 +55,19 @@ class Target:
             if match[1] in features:
                 raise TargetError(f"target {text!r} names {match[1]} twice")
             features[match[1]] = match[2] == "+"
-        known = SUPPORTED.get(processor)
-        if known is not None:
-            for feature in features:
-                if feature not in known:
-                    raise TargetError(f"target {text!r}: {processor} has no feature {feature}")
         return cls(processor, tuple(sorted(features.items())))
+
+    def check_supported(self) -> Target:
+        """Return self, or raise `TargetError` if flyc does not build for it."""
+        known = SUPPORTED.get(self.processor)
+        if known is None:
+            raise TargetError(
+                f"flyc does not build for {self.processor}; it builds for {', '.join(SUPPORTED)}"
+            )
+        for feature, _ in self.features:
+            if feature not in known:
+                raise TargetError(f"target {self}: {self.processor} has no feature {feature}")
+        return self
 
     def __str__(self) -> str:
         return "".join(
