@@ -1,7 +1,7 @@
 """RMSNorm and LayerNorm over each row, computed in f32 whatever the element type.
 
-    rmsnorm:   out = x / sqrt(mean(x^2) + eps) * weight
-    layernorm: out = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias
+rmsnorm:   out = x / sqrt(mean(x^2) + eps) * weight
+layernorm: out = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias
 """
 
 import flydsl.compiler as flyc
@@ -12,11 +12,15 @@ from rows import BLOCK_THREADS, ReductionSlots, block_sum, load_row, repad_row, 
 
 @fx.struct
 class RmsScratch:
+    """LDS of rmsnorm_kernel."""
+
     squares: ReductionSlots
 
 
 @fx.struct
 class LayerScratch:
+    """LDS of layernorm_kernel."""
+
     values: ReductionSlots
     deviations: ReductionSlots
 

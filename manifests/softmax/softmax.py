@@ -8,6 +8,8 @@ from rows import BLOCK_THREADS, ReductionSlots, block_max, block_sum, load_row, 
 
 @fx.struct
 class Scratch:
+    """LDS of softmax_kernel."""
+
     maximum: ReductionSlots
     total: ReductionSlots
 
