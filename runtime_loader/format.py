@@ -15,23 +15,30 @@ MAGIC = b"\x93FLYBNDL"
 MAJOR, MINOR = 1, 0
 ALIGNMENT = 64
 
-HEADER = struct.Struct("<8sHHIQQ32s")  # magic, major, minor, sections, file size, zero, id
+HEADER = struct.Struct("<8sHHIQ8s32s")  # magic, major, minor, sections, file size, check, id
 SECTION = struct.Struct("<8sII")  # name, flags, zero; a REF follows
 REF = struct.Struct("<QQQ32sII")  # offset, stored size, size, sha256, codec, dictionary
 NODE = struct.Struct("<4sHHQ")  # magic, level, entries, zero
-NODE_ENTRY = struct.Struct("<II")  # key offset in the node, key size; a REF follows
+NODE_ENTRY = struct.Struct("<IIII")  # key offset in the node, key size, value offset, value size
 NODE_MAGIC = b"FBTN"
+
+SECTION_ENTRY_SIZE = SECTION.size + REF.size
+
+META, INDEX, DICTIONARIES, STAGES = b"meta", b"index", b"dicts", b"stages"
+KNOWN_SECTIONS = frozenset((META, INDEX, DICTIONARIES, STAGES))
 
 REQUIRED = 1  # a reader that does not know this section must refuse the bundle
 ANNEX = 2  # not covered by the bundle's id and never read by the loader
 
-RAW, ZSTD = 0, 1
+# Codecs: the content itself; one zstd frame; a part of a dictionary's content.
+RAW, ZSTD, SLICE = 0, 1, 2
 NO_DICTIONARY = 0xFFFFFFFF
 
 MAX_SECTIONS = 64
-MAX_BLOB = 1 << 30
-MAX_RECORD = 1 << 24
-MAX_NODE = 1 << 20
+MAX_BLOB = 1 << 28  # bytes of a code object or a stage
+MAX_META = 1 << 24
+MAX_NODE = 1 << 22
+MAX_DICTIONARY = 1 << 22
 MAX_LEVELS = 8
 
 
@@ -39,8 +46,9 @@ MAX_LEVELS = 8
 class Ref:
     """Where a blob is and what it must be: the only way that anything in a bundle is reached.
 
-    `offset` and `stored_size` are the bytes in the file; `size` and `sha256` are of the content
-    after decoding with `codec` and the dictionary of that number.
+    `offset` and `stored_size` are the bytes in the file, or for a SLICE in the content of its
+    dictionary; `size` and `sha256` are of the content after decoding with `codec` and the
+    dictionary of that number.
     """
 
     offset: int
@@ -79,6 +87,16 @@ class Ref:
         except ValueError:
             raise BundleError(f"{what}: {value[3]!r} is not a SHA-256") from None
         return cls(value[0], value[1], value[2], digest, value[4], value[5])
+
+
+def header_check(header: bytes, table: bytes) -> bytes:
+    """The first 8 bytes of SHA-256 over the header (`check` as zeros) and the section table.
+
+    It finds damage in what the id leaves out (minor version, file size, annexes); it is no proof
+    of origin.
+    """
+    blank = header[:24] + bytes(8) + header[32:]
+    return hashlib.sha256(blank + table).digest()[:8]
 
 
 def bundle_id(major: int, sections: list[tuple[bytes, int, Ref]]) -> bytes:

@@ -1,0 +1,131 @@
+"""Blobs: the checked way from a `Ref` to the bytes it promises."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TypeAlias
+
+import zstandard
+
+from runtime_loader.errors import BundleError
+from runtime_loader.format import (
+    ALIGNMENT,
+    MAX_DICTIONARY,
+    NO_DICTIONARY,
+    RAW,
+    REF,
+    SLICE,
+    ZSTD,
+    Ref,
+)
+
+Content: TypeAlias = bytes | memoryview
+
+_DICTIONARIES_KEPT = 4
+
+
+class Blobs:
+    """Reads blobs out of a mapped file.
+
+    `start` is the first byte after the section table. `find_dictionary` gives the Ref of the
+    dictionary with a number.
+    """
+
+    def __init__(
+        self, data: memoryview, start: int, where: str, find_dictionary: Callable[[int], Ref]
+    ) -> None:
+        self._data = data
+        self._start = start
+        self.where = where
+        self._find_dictionary = find_dictionary
+        self._dictionary_content = lru_cache(_DICTIONARIES_KEPT)(self._read_dictionary_content)
+        self._dictionary = lru_cache(_DICTIONARIES_KEPT)(self._read_dictionary)
+
+    def read(self, ref: Ref, limit: int, what: str) -> Content:
+        """The content of a blob of at most `limit` bytes, decoded and checked against its SHA-256.
+
+        A view of the mapped file when the blob is stored raw. Raises `BundleError`.
+        """
+        if ref.size > limit:
+            raise self.damaged(what, f"{ref.size} bytes where at most {limit} are allowed")
+        content: Content
+        if ref.codec == RAW:
+            content = self._raw(ref, what)
+        elif ref.codec == ZSTD:
+            content = self._decode(ref, what)
+        elif ref.codec == SLICE:
+            content = self._slice(ref, what)
+        else:
+            raise self.damaged(what, f"codec {ref.codec}, which this version does not know")
+        if hashlib.sha256(content).digest() != ref.sha256:
+            raise self.damaged(what, "its SHA-256 is not the one that the bundle names")
+        return content
+
+    def parse_ref(self, value: bytes, what: str) -> Ref:
+        """The Ref that a leaf of the dictionaries or stages holds as its value."""
+        if len(value) != REF.size:
+            raise self.damaged(what, "it is no blob reference")
+        return Ref.unpack(value)
+
+    def damaged(self, what: str, why: str) -> BundleError:
+        return BundleError(
+            f"{self.where}: {what} is damaged: {why}. Copy the bundle again or rebuild it."
+        )
+
+    def forget(self) -> None:
+        """Drop the cached dictionaries."""
+        self._dictionary.cache_clear()
+        self._dictionary_content.cache_clear()
+
+    def _stored(self, ref: Ref, what: str) -> memoryview:
+        end = ref.offset + ref.stored_size
+        if ref.offset % ALIGNMENT or ref.offset < self._start or end > len(self._data):
+            raise self.damaged(
+                what, f"bytes {ref.offset} to {end} of a file of {len(self._data)} bytes"
+            )
+        return self._data[ref.offset : end]
+
+    def _raw(self, ref: Ref, what: str) -> memoryview:
+        if ref.stored_size != ref.size or ref.dictionary != NO_DICTIONARY:
+            raise self.damaged(what, "a raw blob with two sizes or a dictionary")
+        return self._stored(ref, what)
+
+    def _slice(self, ref: Ref, what: str) -> Content:
+        whole = self._dictionary_content(ref.dictionary)
+        end = ref.offset + ref.stored_size
+        if ref.stored_size != ref.size or end > len(whole):
+            raise self.damaged(what, f"bytes {ref.offset} to {end} of dictionary {ref.dictionary}")
+        return whole[ref.offset : end]
+
+    def _decode(self, ref: Ref, what: str) -> bytes:
+        stored = self._stored(ref, what)
+        dictionary = None
+        if ref.dictionary != NO_DICTIONARY:
+            dictionary = self._dictionary(ref.dictionary)
+        if ref.stored_size >= ref.size:
+            raise self.damaged(what, "a compressed blob that is not smaller than its content")
+        try:
+            # One pass over a whole frame whose window is no larger than its content needs no
+            # memory beyond the content.
+            frame = zstandard.get_frame_parameters(stored)
+            if frame.content_size != ref.size or frame.window_size > ref.size:
+                raise self.damaged(what, "the sizes in its zstd frame are not those of the bundle")
+            return zstandard.ZstdDecompressor(dict_data=dictionary).decompress(
+                stored, max_output_size=ref.size, allow_extra_data=False
+            )
+        except zstandard.ZstdError as error:
+            raise self.damaged(what, str(error)) from None
+
+    def _read_dictionary_content(self, number: int) -> Content:
+        what = f"dictionary {number}"
+        ref = self._find_dictionary(number)
+        if ref.dictionary != NO_DICTIONARY:
+            raise self.damaged(what, "it needs another dictionary")
+        return self.read(ref, MAX_DICTIONARY, what)
+
+    def _read_dictionary(self, number: int) -> zstandard.ZstdCompressionDict:
+        return zstandard.ZstdCompressionDict(
+            bytes(self._dictionary_content(number)), dict_type=zstandard.DICT_TYPE_RAWCONTENT
+        )
