@@ -54,7 +54,7 @@ class Pipeline:
                 continue
             for inner in _TOP_LEVEL_COMMA.split(nested[1]):
                 if inner.startswith("convert-gpu-to-rocdl"):
-                    passes.append(f"gpu.module(convert-math-to-rocdl{{chipset={chipset}}})")
+                    passes.append(f"convert-math-to-rocdl{{chipset={chipset}}}")
                 passes.append(f"gpu.module({inner})")
         return cls(tuple(_named(passes)))
 

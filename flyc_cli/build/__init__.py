@@ -1,0 +1,1 @@
+"""The build: requests to workers, artifacts to a bundle."""

@@ -1,0 +1,102 @@
+"""A process that has imported FlyDSL once and forks a fresh child for every job.
+
+Run as `python -m flyc_cli.build.fork_server FD MODE`, where FD is a connected socket and MODE is
+`standin` or `torch`. It receives `(number, Job)` and `None` to stop; it sends
+`("ready", "")` or `("broken", message)` once, then `("started", number, pid)` and
+`("ended", number, wait status, peak memory in KiB)` for each job. The peer is its own supervisor
+(`flyc_cli.build.supervisor`), so the socket carries pickles.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import traceback
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from flyc_cli.build.job import Job, run_job
+
+
+def main() -> None:
+    """Serve jobs until the supervisor says stop or is gone."""
+    connection = Connection(int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        _import_compiler(sys.argv[2])
+    except Exception as error:
+        connection.send(("broken", f"{type(error).__name__}: {error}"))
+        return
+    connection.send(("ready", ""))
+    running: dict[int, tuple[int, int]] = {}  # pidfd: (job number, pid)
+    try:
+        while _serve_once(connection, running):
+            pass
+    finally:
+        for _, pid in running.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+
+
+def _import_compiler(mode: str) -> None:
+    if mode == "torch":
+        import torch  # noqa: F401
+    else:
+        from flyc_cli.frontends.torch_standin import import_flydsl_without_torch
+
+        import_flydsl_without_torch()
+    import mlir_passes.lowering  # noqa: F401
+
+
+def _serve_once(connection: Any, running: dict[int, tuple[int, int]]) -> bool:
+    for ready in wait([connection, *running]):
+        if not isinstance(ready, int):
+            try:
+                message = connection.recv()
+            except EOFError:
+                return False
+            if message is None:
+                return False
+            number, job = message
+            pid = _fork(connection, job)
+            running[os.pidfd_open(pid)] = (number, pid)
+            connection.send(("started", number, pid))
+        else:
+            number, pid = running.pop(ready)
+            os.close(ready)
+            _, status, usage = os.wait4(pid, 0)
+            connection.send(("ended", number, status, usage.ru_maxrss))
+    return True
+
+
+def _fork(connection: Any, job: Job) -> int:
+    pid = os.fork()
+    if pid:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.setpgid(pid, pid)
+        return pid
+    # The child must never return into the server's loop, whatever happens.
+    try:
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        connection.close()
+        run_job(job)
+        os._exit(0)
+    except BaseException:
+        with (job.directory / "stderr").open("a") as file:
+            traceback.print_exc(file=file)
+        os._exit(1)
+    raise AssertionError
+
+
+def server_socket() -> tuple[Connection, int]:
+    """A connection for the supervisor, and the descriptor that the server inherits."""
+    ours, theirs = socket.socketpair()
+    return Connection(ours.detach()), theirs.detach()
+
+
+if __name__ == "__main__":
+    main()

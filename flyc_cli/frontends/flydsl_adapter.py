@@ -1,0 +1,273 @@
+"""Everything of flyc that touches FlyDSL's private names.
+
+Checked on FlyDSL 0.3.1, 0.3.4, 0.4.2 and 0.5.0. What it stands on:
+
+- `flydsl.compiler.jit_function._run_pipeline(module, fragments, *, verifier, print_after_all)`,
+  looked up as a module attribute at every compile: replacing it hands over the traced module with
+  its context alive and FlyDSL's pass list;
+- `JitFunction.func`, `.compile_hints`, `._ensure_sig()`, `._sig`;
+- `JitArgumentRegistry.register_jit_arg` and the `JitArgument` protocol;
+- `MemRefType.get(element, shape, strides, use_32bit_stride, alignment)`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import flydsl
+import flydsl.expr as fx
+from flydsl.compiler import jit_function
+from flydsl.compiler.jit_argument import (
+    JitArgumentRegistry,
+    PointerJitArg,
+    is_type_param_annotation,
+)
+from flydsl.expr.typing import Constexpr, Stream, Tensor
+
+from flyc_cli.frontends.errors import InputError
+from runtime_loader.signature import (
+    Form,
+    PointerForm,
+    ScalarForm,
+    StreamForm,
+    StructForm,
+    TensorForm,
+)
+
+CHECKED_VERSIONS = ("0.3.1", "0.3.4", "0.4.2", "0.5.0")
+VERSION: str = flydsl.__version__
+
+# FlyDSL's name of each element type (flydsl.expr.numeric).
+_NUMERICS = {
+    "i1": "Boolean",
+    "index": "Index",
+    "f16": "Float16",
+    "bf16": "BFloat16",
+    "f32": "Float32",
+    "f64": "Float64",
+    "f8e4m3fn": "Float8E4M3FN",
+    "f8e4m3fnuz": "Float8E4M3FNUZ",
+    "f8e5m2": "Float8E5M2",
+    "f8e5m2fnuz": "Float8E5M2FNUZ",
+    "f8e8m0fnu": "Float8E8M0FNU",
+    "f6e2m3fn": "Float6E2M3FN",
+    "f6e3m2fn": "Float6E3M2FN",
+    "f4e2m1fn": "Float4E2M1FN",
+    **{f"i{bits}": f"Int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": f"Uint{bits}" for bits in (8, 16, 32, 64)},
+}
+
+# Environment that decides what FlyDSL compiles; a build must not depend on the user's shell.
+_FORGOTTEN = ("FLYDSL_", "ARCH", "HSA_OVERRIDE_GFX_VERSION", "COMPILE_ONLY")
+
+
+def set_environment(processor: str, extra: Mapping[str, str]) -> None:
+    """Fix what FlyDSL reads from the environment, before any kernel module is imported."""
+    for name in list(os.environ):
+        if name.startswith(_FORGOTTEN):
+            del os.environ[name]
+    os.environ.update(
+        extra,
+        COMPILE_ONLY="1",
+        FLYDSL_RUNTIME_ENABLE_CACHE="0",
+        FLYDSL_GPU_ARCH=processor,
+        ARCH=processor,
+    )
+
+
+def numeric_type(name: str) -> Any:
+    """FlyDSL's numeric class for an element type of ELEMENT_TYPES."""
+    numeric = getattr(fx, _NUMERICS[name], None)
+    if numeric is None:
+        raise InputError(f"FlyDSL {VERSION} has no element type {name}")
+    return numeric
+
+
+class TensorArgument:
+    """A `JitArgument` that has a tensor's type and no tensor: it can be compiled, not launched."""
+
+    def __init__(self, form: TensorForm) -> None:
+        self._form = form
+
+    def __get_ir_types__(self) -> list[Any]:
+        form = self._form
+        element = numeric_type(form.dtype).ir_type
+        return [
+            fx.MemRefType.get(
+                element, list(form.shape), list(form.strides), form.stride_bits == 32, form.align
+            )
+        ]
+
+    def __c_abi_spec__(self) -> list[Any]:
+        raise NotImplementedError("an argument of a build has no value")
+
+    def __cache_signature__(self) -> tuple[Any, ...]:
+        return (type(self), self._form)
+
+
+JitArgumentRegistry.register_jit_arg(TensorArgument, Tensor)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What tracing hands to lowering: the module (context alive) and FlyDSL's pass list."""
+
+    module: Any
+    fragments: tuple[str, ...]
+
+
+def is_launcher(value: object) -> bool:
+    """Whether `value` is what `@flyc.jit` returns."""
+    return isinstance(value, jit_function.JitFunction)
+
+
+def launcher_signature(launcher: Any) -> inspect.Signature:
+    """The launcher's parameters with annotations resolved."""
+    launcher._ensure_sig()
+    return inspect.Signature(launcher._sig.parameters.values())
+
+
+def order_arguments(
+    launcher: Any, forms: Sequence[Form], constexpr: Mapping[str, Any]
+) -> tuple[tuple[Form, ...], dict[str, Any]]:
+    """Match the manifest's arguments with the launcher's parameters.
+
+    Returns the forms in the launcher's order, with the implicit stream last, and the keyword
+    arguments to trace the launcher with. Raises `InputError` where the two disagree.
+    """
+    by_name = {form.name: form for form in forms}
+    values = dict(constexpr)
+    ordered: list[Form] = []
+    call: dict[str, Any] = {}
+    for name, parameter in launcher_signature(launcher).parameters.items():
+        annotation = parameter.annotation
+        if _is_compile_time(annotation):
+            if name in values:
+                call[name] = values.pop(name)
+            elif name in by_name:
+                raise InputError(f"{name} is a compile-time parameter: list it under constexpr")
+            elif parameter.default is inspect.Parameter.empty:
+                raise InputError(f"compile-time parameter {name} has no value: add it to constexpr")
+            continue
+        form = by_name.pop(name, None)
+        if form is None and getattr(annotation, "_is_stream_param", False):
+            form = StreamForm(name)
+        if form is None:
+            what = "a run-time argument, not a constexpr" if name in values else "not described"
+            raise InputError(f"argument {name} is {what}: add it to args")
+        ordered.append(form)
+        call[name] = _jit_argument(form, annotation)
+    _refuse_leftovers([*values, *by_name], launcher)
+    if not any(isinstance(form, StreamForm) for form in ordered):
+        ordered.append(StreamForm("stream", implicit=True))
+    return tuple(ordered), call
+
+
+def trace(
+    launcher: Any,
+    call: Mapping[str, Any],
+    hints: Mapping[str, Any],
+    lower: Callable[[Traced], None],
+) -> None:
+    """Trace `launcher` and call `lower` with the module at the point where FlyDSL lowers it."""
+    if not callable(getattr(jit_function, "_run_pipeline", None)):
+        raise InputError(
+            f"FlyDSL {VERSION} has no jit_function._run_pipeline, which flyc builds on; flyc was "
+            f"checked on {', '.join(CHECKED_VERSIONS)}"
+        )
+    reached = False
+
+    def run_pipeline(module: Any, fragments: Sequence[str], **_: Any) -> None:
+        nonlocal reached
+        reached = True
+        lower(Traced(module, tuple(fragments)))
+
+    launcher.compile_hints = {**launcher.compile_hints, **hints}
+    jit_function._run_pipeline = run_pipeline
+    launcher(**call)
+    if not reached:
+        raise InputError(f"FlyDSL {VERSION} did not lower the launcher when it was called")
+
+
+def _is_compile_time(annotation: Any) -> bool:
+    return bool(
+        Constexpr.is_constexpr_annotation(annotation) or is_type_param_annotation(annotation)
+    )
+
+
+def _refuse_leftovers(names: Sequence[str], launcher: Any) -> None:
+    if names:
+        known = ", ".join(launcher_signature(launcher).parameters)
+        raise InputError(
+            f"the launcher has no parameter {', '.join(names)}; its parameters are {known}"
+        )
+
+
+@functools.singledispatch
+def _jit_argument(form: Form, annotation: Any) -> Any:
+    raise TypeError(form)
+
+
+@_jit_argument.register
+def _(form: TensorForm, annotation: Any) -> Any:
+    if not form.shape:
+        raise InputError(f"argument {form.name}: FlyDSL {VERSION} has no tensors of rank 0")
+    return TensorArgument(form)
+
+
+@_jit_argument.register
+def _(form: PointerForm, annotation: Any) -> Any:
+    return PointerJitArg(numeric_type(form.dtype), None, alignment=form.align)
+
+
+@_jit_argument.register
+def _(form: StreamForm, annotation: Any) -> Any:
+    return Stream(None)
+
+
+@_jit_argument.register
+def _(form: ScalarForm, annotation: Any) -> Any:
+    numeric = numeric_type(form.type)
+    if isinstance(annotation, type) and annotation is not inspect.Parameter.empty:
+        declared = next((n for n, c in _NUMERICS.items() if getattr(fx, c, None) is annotation), "")
+        if declared and declared != form.type:
+            raise InputError(
+                f"argument {form.name} is {form.type} in the manifest, but the launcher declares "
+                f"{annotation.__name__} ({declared})"
+            )
+    return numeric(0)
+
+
+@_jit_argument.register
+def _(form: StructForm, annotation: Any) -> Any:
+    if not isinstance(annotation, type):
+        raise InputError(f"argument {form.name} is a struct: annotate its type in the launcher")
+    hints = inspect.get_annotations(annotation, eval_str=True)
+    return annotation(
+        **{field.name: _jit_argument(field, hints.get(field.name)) for field in form.fields}
+    )
+
+
+def import_object(module: str, qualname: str) -> Any:
+    """`module:qualname`, or an `InputError` that says which part is missing."""
+    value: Any = importlib.import_module(module)
+    for index, part in enumerate(qualname.split(".")):
+        try:
+            value = getattr(value, part)
+        except AttributeError:
+            where = ".".join([module, *qualname.split(".")[:index]])
+            launchers = [name for name, item in vars(value).items() if is_launcher(item)]
+            have = f"; its launchers are {', '.join(launchers)}" if launchers else ""
+            raise InputError(f"{where} has no {part}{have}") from None
+    return value
+
+
+def describe_toolchain() -> dict[str, str]:
+    """What identifies this FlyDSL in a bundle's provenance."""
+    return {"flydsl": VERSION}
