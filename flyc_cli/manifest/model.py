@@ -1,0 +1,263 @@
+"""What a manifest says, and the build requests that it expands to, as frozen data classes.
+
+Text fields that a parameter may fill (`dtype="$dtype"`, `shape=("?", "$N")`) hold the text as the
+manifest has it; docs/manifest.md describes every field. `expand` gives them their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from flyc_cli.manifest.source import Place, Spot
+from runtime_loader.checked import canonical_json
+from runtime_loader.signature import Form
+from runtime_loader.specialisation import format_params, specialisation_key
+from runtime_loader.target import Target
+
+
+@dataclass(frozen=True)
+class TypeValue:
+    """`{type: bf16}`: the FlyDSL numeric type with that name (one of ELEMENT_TYPES)."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class ObjectValue:
+    """`{object: "module:attribute"}`: a Python object, imported when the kernel is built."""
+
+    module: str
+    qualname: str
+
+
+@dataclass(frozen=True)
+class EnumValue:
+    """`{enum: "module:Class.MEMBER"}`: an enum member, imported when the kernel is built."""
+
+    module: str
+    qualname: str
+
+
+@dataclass(frozen=True)
+class TupleValue:
+    """`{tuple: [...]}`: one Python tuple."""
+
+    items: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class ListValue:
+    """`{list: [...]}`: one Python list."""
+
+    items: tuple[Value, ...]
+
+
+Value: TypeAlias = (
+    "bool | int | float | str | TypeValue | ObjectValue | EnumValue | TupleValue | ListValue | None"
+)
+
+
+def json_value(value: Value) -> Any:
+    """How `params` of a bundle show `value`: plain JSON, without module names.
+
+    A type is its name, an enum member its name, an object its path in the module, a tuple a list.
+    """
+    if isinstance(value, TypeValue):
+        return value.name
+    if isinstance(value, ObjectValue):
+        return value.qualname
+    if isinstance(value, EnumValue):
+        return value.qualname.rpartition(".")[2]
+    if isinstance(value, (TupleValue, ListValue)):
+        return [json_value(item) for item in value.items]
+    return value
+
+
+Extent: TypeAlias = "int | str"
+
+
+@dataclass(frozen=True)
+class TensorArg:
+    """A tensor argument; extents and strides are in elements, `align` is in bytes.
+
+    An extent or stride is a number, `"?"` (dynamic), `"?8"` (dynamic, a multiple of 8) or a
+    template. `layout` is `static`, `dynamic` or None (each extent as written).
+    """
+
+    dtype: str
+    shape: tuple[Extent, ...]
+    strides: tuple[Extent, ...] | None = None
+    leading_dim: Extent | None = None
+    align: Extent | None = None
+    divisible_by: Extent | None = None
+    layout: str | None = None
+    stride_bits: int | None = None
+
+
+@dataclass(frozen=True)
+class PointerArg:
+    """A bare device pointer to `dtype` elements, aligned to `align` bytes."""
+
+    dtype: str
+    align: Extent | None = None
+
+
+@dataclass(frozen=True)
+class ScalarArg:
+    """A number of type `type` (one of SCALAR_TYPES); `stream` and `pointer` are those arguments."""
+
+    type: str
+
+
+@dataclass(frozen=True)
+class StructArg:
+    """A FlyDSL `@fx.struct`: its fields by name, in order."""
+
+    fields: Mapping[str, Arg]
+
+
+Arg: TypeAlias = "TensorArg | PointerArg | ScalarArg | StructArg"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of `matrix` or `include`: a value by parameter, and the targets that it is for."""
+
+    values: Mapping[str, Value]
+    targets: tuple[Target, ...] = ()
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """One entry of `exclude`: drops what has all of `values`, a target of `targets`, and `when`."""
+
+    values: Mapping[str, Value] = field(default_factory=dict)
+    targets: tuple[Target, ...] = ()
+    when: str | None = None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One entry of `kernels`.
+
+    Either `launcher` or `factory` (with `select`) is given, as `module:name`. `kwargs`,
+    `constexpr` and `params` hold the swept values of each parameter; a parameter of `matrix` that
+    none of them names is a factory's keyword argument or a launcher's compile-time value.
+    """
+
+    name: str
+    launcher: str | None = None
+    factory: str | None = None
+    select: str | int | None = None
+    kwargs: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    constexpr: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    params: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    matrix: tuple[Row, ...] = ()
+    include: tuple[Row, ...] = ()
+    exclude: tuple[Exclusion, ...] = ()
+    targets: tuple[Target, ...] = ()
+    args: Mapping[str, Arg] = field(default_factory=dict)
+    hints: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    python_path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ArgDefaults:
+    """`defaults.args`: what tensors (and pointers: `align`) have unless they say otherwise."""
+
+    align: int | None = None
+    stride_bits: int | None = None
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """`defaults`: what every kernel has unless it says otherwise."""
+
+    targets: tuple[Target, ...] = ()
+    args: ArgDefaults = ArgDefaults()
+    hints: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """`toolchain`: whose linker and device libraries to use; `rocm` is an absolute directory."""
+
+    rocm: Path | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A whole manifest. `directory` is what its relative paths start from.
+
+    `sha256` (hex) is that of the file; `spot` knows the place of every value in it.
+    """
+
+    name: str
+    kernels: tuple[Kernel, ...]
+    targets: tuple[Target, ...] = ()
+    directory: Path = Path()
+    python_path: tuple[str, ...] = (".",)
+    defaults: Defaults = Defaults()
+    toolchain: Toolchain = Toolchain()
+    sha256: str = ""
+    spot: Spot = field(default=Spot("manifest"), compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a launcher comes from: `kind` is `launcher` or `factory`.
+
+    A factory is called with `kwargs`; `select` then picks one of a tuple (by index) or one of a
+    mapping (by key).
+    """
+
+    kind: str
+    module: str
+    qualname: str
+    kwargs: dict[str, Value] = field(default_factory=dict)
+    select: str | int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.qualname}"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One specialisation to build. `params` are plain JSON; everything else is resolved.
+
+    `python_path` entries are absolute; `where` is the entry or row that asked for it.
+    """
+
+    kernel: str
+    target: Target
+    params: dict[str, Any]
+    source: Source
+    constexpr: dict[str, Value]
+    args: tuple[Form, ...]
+    hints: dict[str, Any]
+    env: dict[str, str]
+    python_path: tuple[str, ...]
+    where: Place
+
+    def key(self) -> bytes:
+        """The index key that the specialisation will have in the bundle."""
+        return specialisation_key(self.kernel, self.params, self.target)
+
+    def label(self) -> str:
+        """How messages name it: `rmsnorm(N=4096, dtype=bf16) for gfx942`."""
+        return f"{self.kernel}({format_params(self.params)}) for {self.target}"
+
+
+def covers(wanted: Target, target: Target) -> bool:
+    """Whether `target` is `wanted`, or `wanted` with more features fixed."""
+    return wanted.processor == target.processor and set(wanted.features) <= set(target.features)
+
+
+def params_key(params: Mapping[str, Any]) -> bytes:
+    """Equal for two sets of parameters exactly if a caller cannot tell them apart."""
+    return canonical_json(dict(params))
