@@ -1,0 +1,330 @@
+"""HIP: the runtime library bound with ctypes; each failed call is an exception that says why."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint, c_void_p
+from typing import Any
+
+from runtime_loader.errors import HipError, HipUnavailableError
+from runtime_loader.evaluate import ConcreteLaunch
+from runtime_loader.target import Target
+
+LIBRARY_VARIABLE = "FLYC_HIP_LIBRARY"
+LIBRARY_NAMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so")
+
+# Where `char gcnArchName[256]` starts in hipDeviceProp_t: hip_runtime_api.h of ROCm/HIP, structs
+# hipDeviceProp_tR0600 (HIP 6 and 7, 1472 bytes) and hipDeviceProp_tR0000 (hip_deprecated.h). The
+# symbol without a suffix still fills the older one (ROCm/clr, hipamd/src/hip_device.cpp).
+_ARCH_NAME_OFFSET = {"hipGetDevicePropertiesR0600": 1160, "hipGetDeviceProperties": 396}
+_ARCH_NAME_SIZE = 256
+_PROPERTIES_ROOM = 4096
+
+# hip_runtime_api.h: HIP_LAUNCH_PARAM_* and hipLaunchAttributeID.
+_BUFFER_POINTER, _BUFFER_SIZE, _PARAMS_END = 1, 2, 3
+_ATTRIBUTE_COOPERATIVE, _ATTRIBUTE_CLUSTER = 2, 4
+# hipStreamLegacy and hipStreamPerThread belong to whichever device is current.
+_LAST_SPECIAL_STREAM = 2
+
+
+class _LaunchAttribute(ctypes.Structure):
+    _fields_ = (("id", c_uint), ("pad", c_uint), ("value", c_uint * 16))
+
+
+class _LaunchConfig(ctypes.Structure):
+    _fields_ = (
+        ("grid", c_uint * 3),
+        ("block", c_uint * 3),
+        ("lds", c_uint),
+        ("stream", c_void_p),
+        ("attributes", POINTER(_LaunchAttribute)),
+        ("count", c_uint),
+    )
+
+
+_PROTOTYPES: dict[str, tuple[Any, ...]] = {
+    "hipInit": (c_uint,),
+    "hipRuntimeGetVersion": (POINTER(c_int),),
+    "hipGetDeviceCount": (POINTER(c_int),),
+    "hipGetDevice": (POINTER(c_int),),
+    "hipSetDevice": (c_int,),
+    "hipGetDevicePropertiesR0600": (c_void_p, c_int),
+    "hipGetDeviceProperties": (c_void_p, c_int),
+    "hipModuleLoadData": (POINTER(c_void_p), c_char_p),
+    "hipModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p),
+    "hipStreamGetDevice": (c_void_p, POINTER(c_int)),
+    "hipModuleLaunchKernel": (c_void_p, *[c_uint] * 7, c_void_p, c_void_p, c_void_p),
+    "hipModuleLaunchCooperativeKernel": (c_void_p, *[c_uint] * 7, c_void_p, c_void_p),
+    "hipDrvLaunchKernelEx": (POINTER(_LaunchConfig), c_void_p, c_void_p, c_void_p),
+}
+
+
+class Device:
+    """A GPU as HIP numbers it; `target` is its `gcnArchName`."""
+
+    __slots__ = ("ordinal", "target")
+
+    def __init__(self, ordinal: int, target: Target) -> None:
+        self.ordinal = ordinal
+        self.target = target
+
+    def __str__(self) -> str:
+        return f"device {self.ordinal} ({self.target})"
+
+
+class Hip:
+    """An initialised HIP runtime. `path` is the library as it was found.
+
+    Every method raises `HipError` with what was being done when a call fails, and
+    `HipUnavailableError` in a child that was forked after HIP was initialised.
+    """
+
+    def __init__(self, library: ctypes.CDLL, path: str) -> None:
+        self.path = path
+        self._library = library
+        self._calls: dict[str, Any] = {}
+        self._devices: dict[int, Device] = {}
+        self._error_name = self._text_function("hipGetErrorName")
+        self._error_string = self._text_function("hipGetErrorString")
+        self._launch_kernel = self._function("hipModuleLaunchKernel")
+        self._get_device = self._function("hipGetDevice")
+        self._pid = os.getpid()
+        code = self._function("hipInit")(0)
+        if code:
+            raise HipUnavailableError(
+                f"HIP has no usable device: hipInit failed with {self._name(code)} ({code}: "
+                f"{self._text(code)}) in {path}. Is the amdgpu driver loaded, may this user open "
+                "/dev/kfd and /dev/dri, and does HIP_VISIBLE_DEVICES name a device?"
+            )
+
+    def version(self) -> int:
+        """The number that hipRuntimeGetVersion gives, such as 70051831 for HIP 7.0."""
+        value = c_int()
+        self._call("hipRuntimeGetVersion", "asking for HIP's version", ctypes.byref(value))
+        return value.value
+
+    def device_count(self) -> int:
+        count = c_int()
+        self._call("hipGetDeviceCount", "counting devices", ctypes.byref(count))
+        return count.value
+
+    def current_device(self) -> int:
+        """The ordinal of the calling thread's current device."""
+        self.check_process()
+        ordinal = c_int()
+        code = self._get_device(ctypes.byref(ordinal))
+        if code:
+            raise self.error("hipGetDevice", code, "asking for the current device")
+        return ordinal.value
+
+    def set_device(self, ordinal: int) -> None:
+        self._call("hipSetDevice", f"making device {ordinal} current", ordinal)
+
+    def device(self, ordinal: int | None = None) -> Device:
+        """The device of that ordinal, by default the current one."""
+        if ordinal is None:
+            ordinal = self.current_device()
+        known = self._devices.get(ordinal)
+        if known is not None:
+            return known
+        count = self.device_count()
+        if not 0 <= ordinal < count:
+            raise HipUnavailableError(f"there is no device {ordinal}: HIP has {count} device(s)")
+        device = Device(ordinal, Target.parse(self._arch_name(ordinal)))
+        self._devices[ordinal] = device
+        return device
+
+    def load_module(self, image: bytes, doing: str) -> int:
+        """Load a code object on the current device.
+
+        HIP keeps reading `image` (ROCm/clr: the program is added without a copy), so it must stay
+        alive, unmoved, as long as the module.
+        """
+        module = c_void_p()
+        self._call("hipModuleLoadData", doing, ctypes.byref(module), image)
+        return self._handle(module, "hipModuleLoadData", doing)
+
+    def function(self, module: int, symbol: str, doing: str) -> int:
+        """The handle of a kernel in a module."""
+        function = c_void_p()
+        self._call("hipModuleGetFunction", doing, ctypes.byref(function), module, symbol.encode())
+        return self._handle(function, "hipModuleGetFunction", doing)
+
+    def stream_device(self, stream: int) -> int | None:
+        """The ordinal of the device that a stream belongs to; None when it follows the thread's
+        current device, or when this HIP cannot tell."""
+        if stream <= _LAST_SPECIAL_STREAM or not hasattr(self._library, "hipStreamGetDevice"):
+            return None
+        ordinal = c_int()
+        self._call("hipStreamGetDevice", f"using stream {stream:#x}", stream, ctypes.byref(ordinal))
+        return ordinal.value
+
+    def launch(
+        self, function: int, launch: ConcreteLaunch, offsets: tuple[int, ...], doing: str
+    ) -> None:
+        """Launch one kernel; `offsets` are those of its parameters in the packed kernarg."""
+        if launch.cluster is not None:
+            return self._launch_cluster(function, launch, doing)
+        size = len(launch.kernarg)
+        buffer = (ctypes.c_char * size).from_buffer_copy(launch.kernarg)
+        if launch.cooperative:
+            # This call has no `extra` form: it takes one pointer for each parameter.
+            start = ctypes.addressof(buffer)
+            params = (c_void_p * len(offsets))(*[start + offset for offset in offsets])
+            return self._call(
+                "hipModuleLaunchCooperativeKernel",
+                doing,
+                *(function, *launch.grid, *launch.block, launch.lds, launch.stream, params),
+            )
+        code = self._launch_kernel(
+            function,
+            *launch.grid,
+            *launch.block,
+            launch.lds,
+            launch.stream,
+            None,
+            _extra(buffer, c_size_t(size)),
+        )
+        if code:
+            raise self.error("hipModuleLaunchKernel", code, doing)
+        return None
+
+    def _launch_cluster(self, function: int, launch: ConcreteLaunch, doing: str) -> None:
+        attributes = (_LaunchAttribute * 2)()
+        attributes[0].id = _ATTRIBUTE_CLUSTER
+        attributes[0].value[:3] = launch.cluster or (1, 1, 1)
+        attributes[1].id = _ATTRIBUTE_COOPERATIVE
+        attributes[1].value[0] = 1
+        config = _LaunchConfig(
+            (c_uint * 3)(*launch.grid),
+            (c_uint * 3)(*launch.block),
+            launch.lds,
+            launch.stream,
+            attributes,
+            2 if launch.cooperative else 1,
+        )
+        size = len(launch.kernarg)
+        buffer = (ctypes.c_char * size).from_buffer_copy(launch.kernarg)
+        extra = _extra(buffer, c_size_t(size))
+        self._call("hipDrvLaunchKernelEx", doing, ctypes.byref(config), function, None, extra)
+
+    def check_process(self) -> None:
+        """Refuse to go on in a child process that inherited an initialised HIP: it cannot work."""
+        pid = os.getpid()
+        if pid != self._pid:
+            raise HipUnavailableError(
+                f"HIP was initialised in process {self._pid}, which then forked this one ({pid}); "
+                "HIP does not survive a fork. Start the process with the 'spawn' or 'forkserver' "
+                "method, or fork before the first kernel is loaded"
+            )
+
+    def error(self, call: str, code: int, doing: str) -> HipError:
+        return HipError(call, code, self._name(code), self._text(code), doing)
+
+    def _call(self, name: str, doing: str, *args: Any) -> None:
+        self.check_process()
+        code = self._function(name)(*args)
+        if code:
+            raise self.error(name, code, doing)
+
+    def _function(self, name: str) -> Any:
+        function = self._calls.get(name)
+        if function is None:
+            function = self._symbol(name)
+            function.restype = c_int
+            function.argtypes = _PROTOTYPES[name]
+            self._calls[name] = function
+        return function
+
+    def _text_function(self, name: str) -> Any:
+        function = self._symbol(name)
+        function.restype = c_char_p
+        function.argtypes = (c_int,)
+        return function
+
+    def _symbol(self, name: str) -> Any:
+        try:
+            return self._library[name]
+        except AttributeError:
+            raise HipUnavailableError(
+                f"{self.path} has no symbol {name}: it is not a HIP runtime, or one too old for "
+                "this kernel"
+            ) from None
+
+    def _name(self, code: int) -> str:
+        return (self._error_name(code) or b"an unnamed error").decode(errors="replace")
+
+    def _text(self, code: int) -> str:
+        return (self._error_string(code) or b"no description").decode(errors="replace")
+
+    def _handle(self, handle: c_void_p, call: str, doing: str) -> int:
+        if not handle.value:
+            raise HipError(call, 0, "hipSuccess", "but no handle", doing)
+        return handle.value
+
+    def _arch_name(self, ordinal: int) -> str:
+        newest, oldest = _ARCH_NAME_OFFSET
+        call = newest if hasattr(self._library, newest) else oldest
+        offset = _ARCH_NAME_OFFSET[call]
+        properties = ctypes.create_string_buffer(_PROPERTIES_ROOM)
+        self._call(call, f"asking what device {ordinal} is", properties, ordinal)
+        field = properties.raw[offset : offset + _ARCH_NAME_SIZE]
+        return field.split(b"\0")[0].decode(errors="replace")
+
+
+def _extra(buffer: ctypes.Array[ctypes.c_char], size: c_size_t) -> ctypes.Array[c_void_p]:
+    """HIP's `extra` array for one packed argument buffer; it keeps both operands alive."""
+    extra = (c_void_p * 5)(
+        *(_BUFFER_POINTER, ctypes.addressof(buffer), _BUFFER_SIZE, ctypes.addressof(size)),
+        _PARAMS_END,
+    )
+    extra.operands = (buffer, size)  # type: ignore[attr-defined]
+    return extra
+
+
+_lock = threading.Lock()
+_runtime: Hip | None = None
+
+
+def runtime() -> Hip:
+    """This process's HIP, found and initialised by the first call.
+
+    `FLYC_HIP_LIBRARY` names the library; otherwise one that the process has already loaded (torch
+    brings its own) goes before the system's. Raises `HipUnavailableError`.
+    """
+    global _runtime
+    if _runtime is None:
+        with _lock:
+            if _runtime is None:
+                _runtime = open_library()
+    return _runtime
+
+
+def open_library() -> Hip:
+    """Find, bind and initialise HIP."""
+    override = os.environ.get(LIBRARY_VARIABLE)
+    if override:
+        try:
+            return Hip(ctypes.CDLL(override), override)
+        except OSError as error:
+            raise HipUnavailableError(
+                f"{LIBRARY_VARIABLE}={override} cannot be loaded: {error}"
+            ) from None
+    for name in LIBRARY_NAMES:
+        try:
+            return Hip(ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_NOW), name)
+        except OSError:
+            continue
+    failures = []
+    for name in LIBRARY_NAMES:
+        try:
+            return Hip(ctypes.CDLL(name), name)
+        except OSError as error:
+            failures.append(f"\n  {name}: {error}")
+    raise HipUnavailableError(
+        "no HIP runtime library could be loaded; tried:"
+        + "".join(failures)
+        + f"\nInstall ROCm's HIP runtime, or set {LIBRARY_VARIABLE} to its libamdhip64.so"
+    )

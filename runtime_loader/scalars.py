@@ -1,0 +1,78 @@
+"""Turns Python numbers into the bit patterns of launcher scalars, or says why one does not fit."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from operator import index
+
+from runtime_loader.element_types import ELEMENT_TYPES
+
+Pack = Callable[[object], int]
+
+
+def packer(type_name: str) -> Pack:
+    """The function that packs a value of that scalar type into an unsigned bit pattern.
+
+    It raises `TypeError`, `ValueError` or `OverflowError` for a value that is not such a number:
+    integers are taken through `__index__` and range-checked, floats through `__float__` and
+    rounded to nearest, ties to even; a finite value that would become infinite is refused.
+    """
+    element = ELEMENT_TYPES[type_name]
+    if element.kind == "bool":
+        return _pack_bool
+    if element.kind == "float":
+        return _pack_bf16 if type_name == "bf16" else _float_packer(element.bits)
+    return _int_packer(element.bits, signed=element.kind != "uint")
+
+
+def _pack_bool(value: object) -> int:
+    if value is True or value is False:
+        return int(value)
+    if str(getattr(value, "dtype", "")).endswith("bool"):  # numpy's has no __index__
+        return int(bool(value))
+    number = index(value)  # type: ignore[arg-type]
+    if number not in (0, 1):
+        raise OverflowError(f"{number} is neither True nor False")
+    return number
+
+
+def _int_packer(bits: int, *, signed: bool) -> Pack:
+    low = -(1 << (bits - 1)) if signed else 0
+    high = low + (1 << bits) - 1
+    mask = (1 << bits) - 1
+
+    def pack(value: object) -> int:
+        number = index(value)  # type: ignore[arg-type]
+        if not low <= number <= high:
+            raise OverflowError(f"{number} is outside {low}..{high}")
+        return number & mask
+
+    return pack
+
+
+def _float_packer(bits: int) -> Pack:
+    to_bytes = struct.Struct({16: "<e", 32: "<f", 64: "<d"}[bits]).pack
+
+    def pack(value: object) -> int:
+        return int.from_bytes(to_bytes(_float(value)), "little")
+
+    return pack
+
+
+def _pack_bf16(value: object) -> int:
+    number = _float(value)
+    if math.isnan(number):
+        return 0x7FC0
+    if number and not math.isinf(number):
+        # One rounding, straight from the double: 8 bits of significand, or what a subnormal has.
+        unit = max(math.frexp(number)[1] - 8, -133)
+        number = math.ldexp(round(math.ldexp(number, -unit)), unit) or math.copysign(0.0, number)
+    return int.from_bytes(struct.pack("<f", number), "little") >> 16
+
+
+def _float(value: object) -> float:
+    if isinstance(value, (str, bytes, bytearray)):
+        raise TypeError(f"{type(value).__name__} is not a number")
+    return float(value)  # type: ignore[arg-type]
