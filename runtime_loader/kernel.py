@@ -1,0 +1,114 @@
+"""A loaded specialisation: call it to bind, check, evaluate and launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runtime_loader.binding import Binder, slot_names
+from runtime_loader.errors import ArgumentError, PlanError
+from runtime_loader.evaluate import ConcreteLaunch, Evaluator
+from runtime_loader.hip import Device, Hip
+from runtime_loader.specialisation import Specialisation
+
+
+class Kernel:
+    """One specialisation on one device.
+
+    `specialisation` is its record, `label` how messages name it, `device` where it was loaded.
+    """
+
+    def __init__(
+        self, hip: Hip, device: Device, spec: Specialisation, functions: Sequence[int]
+    ) -> None:
+        self.specialisation = spec
+        self.label = spec.label()
+        self.device = device
+        self._hip = hip
+        self._functions = functions
+        self._bind = Binder(spec.signature, self.label, device).bind
+        self._evaluate = Evaluator(spec.plan, [kernel.kernarg for kernel in spec.kernels])
+        self._offsets = [
+            tuple(param.offset for param in kernel.kernarg.params) for kernel in spec.kernels
+        ]
+        self._doing = [
+            f"launching {kernel.symbol} of {self.label} on {device}" for kernel in spec.kernels
+        ]
+
+    def __call__(self, *args: object, **named: object) -> None:
+        """Launch on the kernel's device, which must be current, and on the stream given.
+
+        Arguments are those of the launcher, in order or by name; a stream may be left out for the
+        default one. Nothing is launched unless all of it is sound. Raises `ArgumentError`,
+        `PlanError`, and `HipError` when HIP refuses a launch.
+        """
+        launches = self.launches(*args, **named)
+        self._check_device(launches)
+        hip = self._hip
+        for launch in launches:
+            kernel = launch.kernel
+            hip.launch(self._functions[kernel], launch, self._offsets[kernel], self._doing[kernel])
+
+    def launches(self, *args: object, **named: object) -> list[ConcreteLaunch]:
+        """What a call with these arguments would launch, checked; nothing is launched."""
+        slots = self._bind(args, named)
+        try:
+            launches = self._evaluate(slots)
+        except PlanError as error:
+            raise PlanError(f"{self.label}: {error}; {self._inputs(slots)}") from None
+        for launch in launches:
+            self._check_dimensions(launch, slots)
+        return launches
+
+    def _check_dimensions(self, launch: ConcreteLaunch, slots: list[int]) -> None:
+        kernel = self.specialisation.kernels[launch.kernel]
+        if 0 in launch.grid or 0 in launch.block:
+            raise ArgumentError(
+                f"{self.label}: {kernel.symbol} would be launched with grid {launch.grid} and "
+                f"block {launch.block}, which is empty; skip the call when there is nothing to do. "
+                f"Nothing was launched; {self._inputs(slots)}"
+            )
+        x, y, z = launch.block
+        if x * y * z > kernel.resources.max_workgroup:
+            raise ArgumentError(
+                f"{self.label}: {kernel.symbol} would be launched with block {launch.block}, but "
+                f"was compiled for at most {kernel.resources.max_workgroup} workitems in a "
+                f"workgroup. Nothing was launched; {self._inputs(slots)}"
+            )
+
+    def _check_device(self, launches: list[ConcreteLaunch]) -> None:
+        ordinal = self.device.ordinal
+        current = self._hip.current_device()
+        if current != ordinal:
+            raise ArgumentError(
+                f"{self.label} was loaded on {self.device}, but the current device is {current}; "
+                f"make device {ordinal} current, or ask the bundle for the kernel on device "
+                f"{current}"
+            )
+        checked = 0
+        for launch in launches:
+            if launch.stream != checked:
+                checked = launch.stream
+                owner = self._hip.stream_device(checked)
+                if owner not in (None, ordinal):
+                    raise ArgumentError(
+                        f"{self.label} was loaded on {self.device}, but stream {checked:#x} "
+                        f"belongs to device {owner}"
+                    )
+
+    def _inputs(self, slots: list[int]) -> str:
+        """The integers that the plan was given, for errors about what it computed."""
+        names = [name for form in self.specialisation.signature for name in slot_names(form)]
+        shown = [
+            f"{name} = {_signed(value, slot)}"
+            for name, value, slot in zip(names, slots, self.specialisation.plan.inputs, strict=True)
+            if slot[0] == "i"
+        ]
+        return "with " + (", ".join(shown) or "no integer arguments")
+
+    def __repr__(self) -> str:
+        return f"<Kernel {self.label} on {self.device}>"
+
+
+def _signed(value: int, slot: str) -> int:
+    sign = 1 << (int(slot[1:]) - 1)
+    return (value ^ sign) - sign
