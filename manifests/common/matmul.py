@@ -10,9 +10,11 @@ from typing import Any
 import flydsl.compiler as flyc
 import flydsl.expr as fx
 from elements import elements_per_access
-from flydsl.runtime.device import get_rocm_arch, get_warp_size
+from gpu_target import ARCH, IS_CDNA, WAVE_THREADS
 
+# The matrix instruction multiplies 16 x DEPTH by DEPTH x 16.
 MMA_EXTENT = 16
+MMA_DEPTH = 32 if ARCH.startswith(("gfx950", "gfx1250")) else 16
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class MatmulTile:
 
     @property
     def threads(self):
-        return self.waves_m * self.waves_n * get_warp_size()
+        return self.waves_m * self.waves_n * WAVE_THREADS
 
     @property
     def pitch(self):
@@ -71,17 +73,11 @@ class MatmulTile:
 
     def operand_bits(self):
         """Width of the LDS reads that fill an operand of the matrix instruction."""
-        return 64 if self._is_cdna() and self._instruction_k() == 16 else 128
-
-    def _is_cdna(self):
-        return get_rocm_arch().startswith("gfx9")
-
-    def _instruction_k(self):
-        return 32 if get_rocm_arch().startswith(("gfx950", "gfx1250")) else 16
+        return 64 if IS_CDNA and MMA_DEPTH == 16 else 128
 
     def _instruction(self):
-        shape = (MMA_EXTENT, MMA_EXTENT, self._instruction_k())
-        if self._is_cdna():
+        shape = (MMA_EXTENT, MMA_EXTENT, MMA_DEPTH)
+        if IS_CDNA:
             return fx.rocdl.MFMA(*shape, self.element)
         return fx.rocdl.WMMA(*shape, self.element, fx.Float32)
 
@@ -99,7 +95,7 @@ def load_slice(tile, source, extent, first, limit, k):
         row, column = tile.place_of_access(step)
         values = fx.full(width, 0.0, tile.element)
         if (row < extent) & (first + row < limit):
-            pointer = source[first + row, None].iter + (k + column)
+            pointer = fx.get_iter(source[first + row, None]) + (k + column)
             values = fx.Vector(fx.ptr_load(pointer, packed), width, tile.element)
         loaded.append(values)
     return loaded
@@ -123,7 +119,7 @@ def copy_last_slice(tile, source, staged, extent, first, limit, k, k_end):
         column = fx.Int32(index) % tile.k
         value = zero
         if (first + row < limit) & (k + column < k_end):
-            value = (source[first + row, None].iter + (k + column)).load()
+            value = (fx.get_iter(source[first + row, None]) + (k + column)).load()
         fx.ptr_store(value, staged + (row * tile.pitch + column))
 
 

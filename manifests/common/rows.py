@@ -9,10 +9,9 @@ import math
 import flydsl.compiler as flyc
 import flydsl.expr as fx
 from elements import elements_per_access
-from flydsl.runtime.device import get_warp_size
+from gpu_target import WAVE_THREADS
 
 BLOCK_THREADS = 256
-WAVE_THREADS = get_warp_size()
 WAVES = BLOCK_THREADS // WAVE_THREADS
 
 # One f32 per wave: the scratch of one block_reduce. Each reduction of a kernel has its own, so that

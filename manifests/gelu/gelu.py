@@ -23,8 +23,8 @@ def gelu_kernel(x: fx.Tensor, out: fx.Tensor, dtype: fx.Constexpr[str]):
     packed = fx.Vector.make_type(width, element)
     n = fx.Int64(fx.size(out.shape).unpack())
     first = (fx.Int64(fx.block_idx.x) * BLOCK_THREADS + fx.Int64(fx.thread_idx.x)) * width
-    source = x.iter + first
-    target = out.iter + first
+    source = fx.get_iter(x) + first
+    target = fx.get_iter(out) + first
 
     if first + width <= n:
         values = fx.Vector(fx.ptr_load(source, packed), width, element).to(fx.Float32)

@@ -38,12 +38,12 @@ def rmsnorm_kernel(
     scratch = fx.SharedAllocator().allocate(RmsScratch).peek()
     row = fx.block_idx.x
 
-    values = load_row(x[row, None].iter, N, element, 0.0)
-    scales = load_row(weight.iter, N, element, 0.0)
+    values = load_row(fx.get_iter(x[row, None]), N, element, 0.0)
+    scales = load_row(fx.get_iter(weight), N, element, 0.0)
     squares = block_sum([value * value for value in values], scratch.squares)
     inverse = fx.rsqrt(squares * (1.0 / N) + eps)
     normed = [value * inverse * scale for value, scale in zip(values, scales, strict=True)]
-    store_row(out[row, None].iter, normed, N, element)
+    store_row(fx.get_iter(out[row, None]), normed, N, element)
 
 
 @flyc.kernel
@@ -60,9 +60,9 @@ def layernorm_kernel(
     scratch = fx.SharedAllocator().allocate(LayerScratch).peek()
     row = fx.block_idx.x
 
-    values = load_row(x[row, None].iter, N, element, 0.0)
-    scales = load_row(weight.iter, N, element, 0.0)
-    shifts = load_row(bias.iter, N, element, 0.0)
+    values = load_row(fx.get_iter(x[row, None]), N, element, 0.0)
+    scales = load_row(fx.get_iter(weight), N, element, 0.0)
+    shifts = load_row(fx.get_iter(bias), N, element, 0.0)
     mean = block_sum(values, scratch.values) * (1.0 / N)
     # Two passes over the registers: mean(x^2) - mean(x)^2 would cancel when the mean is large.
     centred = repad_row([value - mean for value in values], N, element, 0.0)
@@ -72,7 +72,7 @@ def layernorm_kernel(
         value * inverse * scale + shift
         for value, scale, shift in zip(centred, scales, shifts, strict=True)
     ]
-    store_row(out[row, None].iter, normed, N, element)
+    store_row(fx.get_iter(out[row, None]), normed, N, element)
 
 
 @flyc.jit

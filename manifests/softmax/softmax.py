@@ -26,11 +26,11 @@ def softmax_kernel(
     row = fx.block_idx.x
 
     # exp(-inf) is 0: padding takes no part in the maximum or in the sum.
-    values = load_row(x[row, None].iter, N, element, float("-inf"))
+    values = load_row(fx.get_iter(x[row, None]), N, element, float("-inf"))
     maximum = block_max(values, scratch.maximum)
     powers = [fx.exp(chunk - maximum) for chunk in values]
     scale = 1.0 / block_sum(powers, scratch.total)
-    store_row(out[row, None].iter, [chunk * scale for chunk in powers], N, element)
+    store_row(fx.get_iter(out[row, None]), [chunk * scale for chunk in powers], N, element)
 
 
 @flyc.jit

@@ -60,4 +60,4 @@ def vector_add(
 ):
     """Add two contiguous 1-d tensors of ``dtype``, both as long as ``out``."""
     n = fx.size(out.shape).unpack()
-    vector_add_pointers(x.iter, y.iter, out.iter, n, dtype, stream)
+    vector_add_pointers(fx.get_iter(x), fx.get_iter(y), fx.get_iter(out), n, dtype, stream)
