@@ -22,9 +22,6 @@ from runtime_loader.plan import TYPE_BITS, LaunchPlan
 from runtime_loader.specialisation import KernelEntry
 from runtime_loader.target import Target
 
-# Part of what a build is keyed on: raise it when the same input would lower to other bytes.
-LOWERING_VERSION = 1
-
 CODE_OBJECT = "code-object"
 _KERNARG = "kernarg"
 

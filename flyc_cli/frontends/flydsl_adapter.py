@@ -31,6 +31,7 @@ from flydsl.compiler.jit_argument import (
 from flydsl.expr.typing import Constexpr, Stream, Tensor
 
 from flyc_cli.frontends.errors import InputError
+from flyc_cli.frontends.versions import CHECKED_VERSIONS
 from runtime_loader.signature import (
     Form,
     PointerForm,
@@ -40,7 +41,6 @@ from runtime_loader.signature import (
     TensorForm,
 )
 
-CHECKED_VERSIONS = ("0.3.1", "0.3.4", "0.4.2", "0.5.0")
 VERSION: str = flydsl.__version__
 
 # FlyDSL's name of each element type (flydsl.expr.numeric).
