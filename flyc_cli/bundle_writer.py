@@ -311,7 +311,7 @@ def _kernel_record(
     values: dict[str, dict[bytes, Any]] = {}
     uses: Counter[str] = Counter()
     for spec in specs:
-        uses.update(spec.params)
+        uses.update(spec.params.keys())
         for name, value in spec.params.items():
             values.setdefault(name, {})[canonical_json(value)] = value
     listed = [name for name in dict.fromkeys(order) if name in values]

@@ -36,6 +36,7 @@ class Blobs:
     def __init__(
         self, data: memoryview, start: int, where: str, find_dictionary: Callable[[int], Ref]
     ) -> None:
+        self._open = True
         self._data = data
         self._start = start
         self.where = where
@@ -74,12 +75,16 @@ class Blobs:
             f"{self.where}: {what} is damaged: {why}. Copy the bundle again or rebuild it."
         )
 
-    def forget(self) -> None:
-        """Drop the cached dictionaries."""
+    def close(self) -> None:
+        """Let go of the file; views that were given out stay valid."""
+        self._open = False
         self._dictionary.cache_clear()
         self._dictionary_content.cache_clear()
+        self._data.release()
 
     def _stored(self, ref: Ref, what: str) -> memoryview:
+        if not self._open:
+            raise BundleError(f"{self.where} was used after it was closed")
         end = ref.offset + ref.stored_size
         if ref.offset % ALIGNMENT or ref.offset < self._start or end > len(self._data):
             raise self.damaged(
@@ -93,6 +98,8 @@ class Blobs:
         return self._stored(ref, what)
 
     def _slice(self, ref: Ref, what: str) -> Content:
+        if ref.dictionary == NO_DICTIONARY:
+            raise self.damaged(what, "a slice of no dictionary")
         whole = self._dictionary_content(ref.dictionary)
         end = ref.offset + ref.stored_size
         if ref.stored_size != ref.size or end > len(whole):

@@ -85,7 +85,7 @@ class BundleFile:
     @cached_property
     def meta(self) -> dict[str, Any]:
         """Name, provenance and counts of the bundle, as the build recorded them."""
-        content = self._blobs().read(self.sections[META][1], MAX_META, "its description")
+        content = self.blobs.read(self.sections[META][1], MAX_META, "its description")
         what = f"{self.path}: its description"
         value = parse_json(bytes(content), what)
         Fields(value, what)
@@ -93,12 +93,10 @@ class BundleFile:
 
     def find(self, key: bytes) -> bytes | None:
         """The record of `key`, or None."""
-        self._blobs()
         return self.index.find(key)
 
     def scan(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Keys that start with `prefix`, and their records, in the order of the keys."""
-        self._blobs()
         return _starting(prefix, self.index)
 
     def keys(self, prefix: bytes = b"") -> Iterator[bytes]:
@@ -107,7 +105,6 @@ class BundleFile:
 
     def next_key(self, at_least: bytes) -> bytes | None:
         """The first key that is not below `at_least`, or None."""
-        self._blobs()
         return next((key for key, _ in self.index.items(at_least)), None)
 
     def blob(self, ref: Ref, limit: int = MAX_BLOB, what: str = "a code object") -> Content:
@@ -115,7 +112,7 @@ class BundleFile:
 
         Stored raw, it is a view of the mapped file; such a view keeps the mapping alive.
         """
-        return self._blobs().read(ref, min(limit, MAX_BLOB), what)
+        return self.blobs.read(ref, min(limit, MAX_BLOB), what)
 
     @property
     def has_stages(self) -> bool:
@@ -147,8 +144,7 @@ class BundleFile:
         for tree in (self.index, self.dictionaries, self.stages):
             if tree is not None:
                 tree.forget()
-        self.blobs.forget()
-        self._data.release()
+        self.blobs.close()
         try:
             self._map.close()
         except BufferError:
@@ -161,13 +157,6 @@ class BundleFile:
             bytes(self._data[at : min(at + step, end)]).strip(b"\0")
             for at in range(start, end, step)
         )
-
-    def _blobs(self) -> Blobs:
-        try:
-            self._data.nbytes  # noqa: B018
-        except ValueError:
-            raise BundleError(f"{self.path} was used after it was closed") from None
-        return self.blobs
 
     def _read_header(self) -> bytes:
         """Fill `sections` and return the id; the order of the checks is that of docs/format.md."""
@@ -223,7 +212,6 @@ class BundleFile:
         return self.blobs.parse_ref(value, what)
 
     def _stage_refs(self, key: bytes) -> Iterator[tuple[str, Ref]]:
-        self._blobs()
         if self.stages is None:
             return
         prefix = key + b"\0"

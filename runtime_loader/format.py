@@ -83,10 +83,10 @@ class Ref:
         ):
             raise BundleError(f"{what}: {value!r:.60} is not a blob reference")
         try:
-            digest = bytes.fromhex(value[3])
-        except ValueError:
-            raise BundleError(f"{what}: {value[3]!r} is not a SHA-256") from None
-        return cls(value[0], value[1], value[2], digest, value[4], value[5])
+            ref = cls(value[0], value[1], value[2], bytes.fromhex(value[3]), value[4], value[5])
+            return cls.unpack(ref.pack())
+        except (ValueError, struct.error):
+            raise BundleError(f"{what}: {value!r:.120} is not a blob reference") from None
 
 
 def header_check(header: bytes, table: bytes) -> bytes:

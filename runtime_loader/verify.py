@@ -93,7 +93,7 @@ class _Verification:
             what = f"{self._bundle.path}: record {key!r:.120}"
             record = Fields(parse_json(value, what), what)
             if not rest:
-                if not separator or record.text("kernel").encode() != name:
+                if not separator or record.text("kernel").encode(errors="replace") != name:
                     raise BundleError(f"{what} is damaged: it is of another kernel")
                 kernels[name] = _Kernel(record)
                 continue
@@ -126,10 +126,11 @@ class _Verification:
     def _specialisation(self, key: bytes, record: Fields) -> Specialisation:
         try:
             spec = Specialisation.read(record)
-        except PlanError as error:
+            agrees = spec.key() == key
+        except (PlanError, UnicodeEncodeError) as error:
             raise BundleError(f"{record.what} is damaged: {error}") from None
         ref = Ref.from_json(record.optional("blob"), record.what)
-        if spec.key() != key or spec.code_object != ref.sha256.hex():
+        if not agrees or spec.code_object != ref.sha256.hex():
             raise BundleError(
                 f"{record.what} is damaged: its key, parameters and code object disagree"
             )
