@@ -1,1 +1,26 @@
 """Maps a `.flybundle` and launches its kernels on hipModule, with no compiler present."""
+
+from runtime_loader.errors import (
+    ArgumentError,
+    BundleError,
+    FlycError,
+    HipError,
+    HipUnavailableError,
+    MissError,
+    PlanError,
+)
+from runtime_loader.kernel import Kernel
+from runtime_loader.loader import Bundle, load
+
+__all__ = [
+    "ArgumentError",
+    "Bundle",
+    "BundleError",
+    "FlycError",
+    "HipError",
+    "HipUnavailableError",
+    "Kernel",
+    "MissError",
+    "PlanError",
+    "load",
+]

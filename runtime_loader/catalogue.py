@@ -109,7 +109,8 @@ class Catalogue:
             found = self.specialisation(kernel, params, target)
             if found is not None:
                 return found
-        raise self._miss(record, params, device)
+        missing = [name for name in record.params if name not in params]
+        raise self._needs(record, missing) if missing else self._miss(record, params, device)
 
     def _read(self, kernel: str, record: bytes) -> tuple[Specialisation, Ref]:
         what = f"{self._name}: a specialisation of {kernel}"
@@ -136,14 +137,14 @@ class Catalogue:
                     f"{type(value).__name__}; parameters are plain numbers, strings, booleans or "
                     "lists, as the manifest writes them"
                 ) from None
-        missing = [name for name in record.params if name not in params]
-        if missing:
-            values = self._values(record, missing)
-            raise MissError(
-                f"{record.kernel} in {self._name} needs "
-                + "; ".join(f"{name} (one of {values[name]})" for name in missing)
-            )
         return params
+
+    def _needs(self, record: KernelRecord, missing: list[str]) -> MissError:
+        values = self._values(record, missing)
+        return MissError(
+            f"{record.kernel} in {self._name} needs "
+            + " and ".join(f"{name} (one of {values[name]})" for name in missing)
+        )
 
     def _values(self, record: KernelRecord, names: list[str]) -> dict[str, str]:
         seen: dict[str, dict[str, Any]] = {name: {} for name in names}
@@ -196,8 +197,8 @@ def _distance(wanted: dict[str, Any], has: dict[str, Any]) -> tuple[int, float]:
 
 def _gap(a: Any, b: Any) -> float:
     """Between two values that differ: 0 to 1 for numbers, by their ratio, and 1 for others."""
-    if isinstance(a, (int, float)) and isinstance(b, (int, float)) and a != b:
-        return abs(a - b) / (abs(a) + abs(b))
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return 0.0 if a == b else abs(a - b) / (abs(a) + abs(b))
     return 1.0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint, c_void_p
+from ctypes import POINTER, c_char, c_char_p, c_int, c_size_t, c_uint, c_void_p
 from typing import Any
 
 from runtime_loader.errors import HipError, HipUnavailableError
@@ -165,36 +165,42 @@ class Hip:
         self, function: int, launch: ConcreteLaunch, offsets: tuple[int, ...], doing: str
     ) -> None:
         """Launch one kernel; `offsets` are those of its parameters in the packed kernarg."""
-        if launch.cluster is not None:
-            return self._launch_cluster(function, launch, doing)
-        size = len(launch.kernarg)
-        buffer = (ctypes.c_char * size).from_buffer_copy(launch.kernarg)
-        if launch.cooperative:
-            # This call has no `extra` form: it takes one pointer for each parameter.
-            start = ctypes.addressof(buffer)
-            params = (c_void_p * len(offsets))(*[start + offset for offset in offsets])
-            return self._call(
+        if launch.cluster is not None or launch.cooperative:
+            self._launch_with_attributes(function, launch, offsets, doing)
+            return
+        size = c_size_t(len(launch.kernarg))
+        buffer = (c_char * size.value).from_buffer_copy(launch.kernarg)
+        extra = (c_void_p * 5)(
+            *(_BUFFER_POINTER, ctypes.addressof(buffer), _BUFFER_SIZE, ctypes.addressof(size)),
+            _PARAMS_END,
+        )
+        code = self._launch_kernel(
+            *(function, *launch.grid, *launch.block, launch.lds, launch.stream, None, extra)
+        )
+        if code:
+            raise self.error("hipModuleLaunchKernel", code, doing)
+
+    def _launch_with_attributes(
+        self, function: int, launch: ConcreteLaunch, offsets: tuple[int, ...], doing: str
+    ) -> None:
+        """The launches that take no `extra`: HIP wants one pointer for each parameter.
+
+        (hipModuleLaunchCooperativeKernel has no such argument, and hipDrvLaunchKernelEx of HIP 7
+        does not pass it on.)
+        """
+        buffer = (c_char * len(launch.kernarg)).from_buffer_copy(launch.kernarg)
+        start = ctypes.addressof(buffer)
+        params = (c_void_p * len(offsets))(*[start + offset for offset in offsets])
+        if launch.cluster is None:
+            self._call(
                 "hipModuleLaunchCooperativeKernel",
                 doing,
                 *(function, *launch.grid, *launch.block, launch.lds, launch.stream, params),
             )
-        code = self._launch_kernel(
-            function,
-            *launch.grid,
-            *launch.block,
-            launch.lds,
-            launch.stream,
-            None,
-            _extra(buffer, c_size_t(size)),
-        )
-        if code:
-            raise self.error("hipModuleLaunchKernel", code, doing)
-        return None
-
-    def _launch_cluster(self, function: int, launch: ConcreteLaunch, doing: str) -> None:
+            return
         attributes = (_LaunchAttribute * 2)()
         attributes[0].id = _ATTRIBUTE_CLUSTER
-        attributes[0].value[:3] = launch.cluster or (1, 1, 1)
+        attributes[0].value[:3] = launch.cluster
         attributes[1].id = _ATTRIBUTE_COOPERATIVE
         attributes[1].value[0] = 1
         config = _LaunchConfig(
@@ -205,10 +211,7 @@ class Hip:
             attributes,
             2 if launch.cooperative else 1,
         )
-        size = len(launch.kernarg)
-        buffer = (ctypes.c_char * size).from_buffer_copy(launch.kernarg)
-        extra = _extra(buffer, c_size_t(size))
-        self._call("hipDrvLaunchKernelEx", doing, ctypes.byref(config), function, None, extra)
+        self._call("hipDrvLaunchKernelEx", doing, ctypes.byref(config), function, params, None)
 
     def check_process(self) -> None:
         """Refuse to go on in a child process that inherited an initialised HIP: it cannot work."""
@@ -272,16 +275,6 @@ class Hip:
         self._call(call, f"asking what device {ordinal} is", properties, ordinal)
         field = properties.raw[offset : offset + _ARCH_NAME_SIZE]
         return field.split(b"\0")[0].decode(errors="replace")
-
-
-def _extra(buffer: ctypes.Array[ctypes.c_char], size: c_size_t) -> ctypes.Array[c_void_p]:
-    """HIP's `extra` array for one packed argument buffer; it keeps both operands alive."""
-    extra = (c_void_p * 5)(
-        *(_BUFFER_POINTER, ctypes.addressof(buffer), _BUFFER_SIZE, ctypes.addressof(size)),
-        _PARAMS_END,
-    )
-    extra.operands = (buffer, size)  # type: ignore[attr-defined]
-    return extra
 
 
 _lock = threading.Lock()

@@ -1,0 +1,109 @@
+"""Opens bundles and loads their kernels on devices."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from runtime_loader import hip
+from runtime_loader.bundle_file import BundleFile
+from runtime_loader.catalogue import Catalogue
+from runtime_loader.checked import Fields
+from runtime_loader.format import MAX_BLOB, Ref
+from runtime_loader.kernel import Kernel
+from runtime_loader.modules import load_functions
+from runtime_loader.specialisation import Specialisation
+
+
+def load(path: str | os.PathLike[str], *, verify: Literal["use", "open"] = "use") -> Bundle:
+    """Open a bundle. Nothing is read but its header, and no HIP library is needed yet.
+
+    `verify`: check each blob before its first use, or everything now. Raises `BundleError`.
+    """
+    return Bundle(BundleFile.open(Path(path), verify=verify))
+
+
+class Bundle:
+    """An open bundle: kernels by name and parameters, for the devices of this machine.
+
+    Kernels that it gave stay usable after `close`.
+    """
+
+    def __init__(self, file: BundleFile) -> None:
+        self._file = file
+        self.path = file.path
+        self.id = file.id
+        self._catalogue = Catalogue(file)
+        self._kernels: dict[tuple[bytes, int], Kernel] = {}
+
+    @property
+    def name(self) -> str:
+        """The name that the manifest gave it."""
+        return Fields(self._file.meta, f"{self.path}: its description").text("name")
+
+    def kernels(self) -> list[str]:
+        """The names of the kernels that the bundle has."""
+        return self._catalogue.kernels()
+
+    def specialisations(self, name: str) -> list[Specialisation]:
+        """Every specialisation of a kernel. Raises `MissError` when there is no such kernel."""
+        return list(self._catalogue.specialisations(name))
+
+    def kernel(self, name: str, /, *, device: int | None = None, **params: Any) -> Kernel:
+        """The specialisation with these parameters, selected and loaded for a device.
+
+        `device` is an ordinal, by default the current device; the most specific code object that
+        it can run is taken. Parameters that have only one value in the bundle may be left out.
+        Nothing is ever compiled: `MissError` says what is there instead. Also raises
+        `HipUnavailableError`, `HipError`, and `BundleError` when the bundle is damaged.
+        """
+        where = hip.runtime().device(device)
+        spec, ref = self._catalogue.select(name, params, where)
+        key = (spec.key(), where.ordinal)
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            kernel = self._kernels.setdefault(key, self._load(spec, ref, where))
+        return kernel
+
+    def preload(self, device: int | None = None, kernels: list[str] | None = None) -> int:
+        """Load all that a device can run of these kernels (default: all); return how many.
+
+        Do this before capturing a graph: HIP cannot load a module during a capture.
+        """
+        catalogue = self._catalogue
+        where = hip.runtime().device(device)
+        candidates = [str(target) for target in where.target.candidates()]
+        loaded = 0
+        for name in self.kernels() if kernels is None else kernels:
+            catalogue.kernel_record(name)
+            for params, targets in catalogue.variants(name):
+                if any(target in targets for target in candidates):
+                    self.kernel(name, device=where.ordinal, **params)
+                    loaded += 1
+        return loaded
+
+    def close(self) -> None:
+        """Unmap the file. Modules stay loaded, because a captured graph may hold them."""
+        self._file.close()
+
+    def _load(self, spec: Specialisation, ref: Ref, device: hip.Device) -> Kernel:
+        runtime = hip.runtime()
+        image = partial(self._file.blob, ref, MAX_BLOB)
+        return Kernel(runtime, device, spec, load_functions(runtime, device, spec, image))
+
+    def __enter__(self) -> Bundle:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Bundle {self.path.name} {self.id[:16]}>"
