@@ -214,15 +214,10 @@ def _targets(cursor: _Cursor, among: tuple[Target, ...] = ()) -> tuple[Target, .
     for item in cursor.items("targets"):
         text = item.text("a target such as gfx942")
         try:
-            target = Target.parse(text)
+            target = Target.parse(text).check_supported()
         except TargetError as error:
             processor = text.partition(":")[0]
             item.fail(f"{error}{'' if processor in SUPPORTED else nearest(processor, SUPPORTED)}")
-        if target.processor not in SUPPORTED:
-            item.fail(
-                f"unsupported target {text!r}; expected {choices(SUPPORTED)}"
-                f"{nearest(target.processor, SUPPORTED)}"
-            )
         if target in targets:
             item.fail(f"the target {text} is listed twice")
         if among and not any(covers(target, other) for other in among):
