@@ -27,6 +27,8 @@ _GROUP_BYTES = 16 << 20
 # A code object joins the dictionary unless that shrinks it to this share of its size alone.
 _PREDICTED_SHARE = 0.3
 _ESTIMATE_LEVEL = 3
+# What a dictionary must shrink its group to, to be worth a second blob to read.
+_WORTHWHILE_SHARE = 15 / 16
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def pack_group(relatives: Group) -> PackedGroup:
         for index, member in enumerate(relatives.members)
     )
     extra = (dictionary,) if isinstance(dictionary, Packed) else ()
-    if _room(members + extra) >= _room(alone):
+    if _room(members + extra) > _WORTHWHILE_SHARE * _room(alone):
         return PackedGroup(alone, None)
     return PackedGroup(members, dictionary)
 
