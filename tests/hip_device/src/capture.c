@@ -98,6 +98,14 @@ void capture_leave(Stream *stream) {
     stream->capture = NULL;
 }
 
+bool capture_owns(const Graph *graph) {
+    const Capture *capture = captures;
+    while (capture != NULL && capture->graph != graph) {
+        capture = capture->next;
+    }
+    return capture != NULL;
+}
+
 static hipError_t begin(hipStream_t handle, int mode) {
     StreamUse use;
     hipError_t status = stream_resolve(handle, &use);

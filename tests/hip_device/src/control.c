@@ -2,8 +2,8 @@
 #include "state.h"
 
 static void reset_everything(void) {
+    streams_reset(); /* ends captures, which own their graphs until then */
     graphs_reset();
-    streams_reset();
     events_reset();
     modules_reset();
     memory_reset();

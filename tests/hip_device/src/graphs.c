@@ -172,7 +172,7 @@ static hipError_t destroy_exec(hipGraphExec_t handle) {
 
 static hipError_t destroy_graph(hipGraph_t handle) {
     Graph *graph = handle_lookup(HANDLE_GRAPH, handle);
-    if (graph == NULL) {
+    if (graph == NULL || capture_owns(graph)) {
         return hipErrorInvalidValue;
     }
     graph_free(graph);

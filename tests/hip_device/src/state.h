@@ -315,6 +315,7 @@ bool capture_is_active(const StreamUse *use);
 void capture_invalidate(Capture *capture);
 /* A stream that ends: its capture ends with it if it began there. */
 void capture_leave(Stream *stream);
+bool capture_owns(const Graph *graph);
 
 Graph *graph_create(void);
 hipError_t graph_append(Graph *graph, const Node *node);
