@@ -22,6 +22,12 @@ _ARCH_NAME_OFFSET = {"hipGetDevicePropertiesR0600": 1160, "hipGetDevicePropertie
 _ARCH_NAME_SIZE = 256
 _PROPERTIES_ROOM = 4096
 
+_NO_DEVICE = 100  # hipErrorNoDevice
+_NO_DEVICE_HELP = (
+    "Is the amdgpu driver loaded, may this user open /dev/kfd and /dev/dri, and does "
+    "HIP_VISIBLE_DEVICES name a device?"
+)
+
 # hip_runtime_api.h: HIP_LAUNCH_PARAM_* and hipLaunchAttributeID.
 _BUFFER_POINTER, _BUFFER_SIZE, _PARAMS_END = 1, 2, 3
 _ATTRIBUTE_COOPERATIVE, _ATTRIBUTE_CLUSTER = 2, 4
@@ -78,7 +84,8 @@ class Hip:
     """An initialised HIP runtime. `path` is the library as it was found.
 
     Every method raises `HipError` with what was being done when a call fails, and
-    `HipUnavailableError` in a child that was forked after HIP was initialised.
+    `HipUnavailableError` when there is no device, or in a child that was forked after HIP was
+    initialised.
     """
 
     def __init__(self, library: ctypes.CDLL, path: str) -> None:
@@ -95,8 +102,7 @@ class Hip:
         if code:
             raise HipUnavailableError(
                 f"HIP has no usable device: hipInit failed with {self._name(code)} ({code}: "
-                f"{self._text(code)}) in {path}. Is the amdgpu driver loaded, may this user open "
-                "/dev/kfd and /dev/dri, and does HIP_VISIBLE_DEVICES name a device?"
+                f"{self._text(code)}) in {path}. {_NO_DEVICE_HELP}"
             )
 
     def version(self) -> int:
@@ -223,8 +229,12 @@ class Hip:
                 "method, or fork before the first kernel is loaded"
             )
 
-    def error(self, call: str, code: int, doing: str) -> HipError:
-        return HipError(call, code, self._name(code), self._text(code), doing)
+    def error(self, call: str, code: int, doing: str) -> HipError | HipUnavailableError:
+        """What to raise for a failed call."""
+        error = HipError(call, code, self._name(code), self._text(code), doing)
+        if code == _NO_DEVICE:
+            return HipUnavailableError(f"HIP has no device: {error}. {_NO_DEVICE_HELP}")
+        return error
 
     def _call(self, name: str, doing: str, *args: Any) -> None:
         self.check_process()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
@@ -23,7 +22,7 @@ def load(path: str | os.PathLike[str], *, verify: Literal["use", "open"] = "use"
 
     `verify`: check each blob before its first use, or everything now. Raises `BundleError`.
     """
-    return Bundle(BundleFile.open(Path(path), verify=verify))
+    return Bundle(BundleFile.open(os.fspath(path), verify=verify))
 
 
 class Bundle:

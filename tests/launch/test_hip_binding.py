@@ -79,6 +79,14 @@ def test_calls_that_fail(device: HipTestDevice, call: str) -> None:
     assert str(runtime.device()) == f"device 0 ({MI300})"
 
 
+@pytest.mark.parametrize("call", ["hipGetDeviceCount", "hipGetDevice"])
+def test_no_device_after_all(device: HipTestDevice, call: str) -> None:
+    runtime = hip.runtime()
+    device.fail(call, 100)
+    with pytest.raises(HipUnavailableError, match=f"^HIP has no device: {call} failed with hip"):
+        runtime.device()
+
+
 LOADED_FIRST = """
 import ctypes, sys
 ctypes.CDLL(sys.argv[1])
