@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime_loader.binding import Binder, slot_names
@@ -160,6 +160,7 @@ def test_a_tensor_gives_pointer_extents_and_strides(protocol: str, pad: int) -> 
     assert slots == [tensor.data_ptr(), 3, 4096 + pad]
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_slots_follow_the_form(data: Any) -> None:
     """Any mix of static and dynamic leaves, through torch and through DLPack."""
@@ -361,6 +362,7 @@ def test_pointers() -> None:
     assert "found bool True" in refusal(form, True)
 
 
+@settings(deadline=None)
 @given(st.sampled_from([n for n in SCALAR_TYPES if n[0] not in "fb"]), st.integers(-(2**65), 2**65))
 def test_integers_are_range_checked(name: str, value: int) -> None:
     element = ELEMENT_TYPES[name]
@@ -423,6 +425,7 @@ near_bf16 = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(sorted(FORMATS)),
     st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.floats(-1e5, 1e5), near_bf16),
@@ -442,6 +445,7 @@ def test_floats_round_to_nearest_even(name: str, value: float) -> None:
     assert math.copysign(1, decoded(name, pattern)) == math.copysign(1, value)
 
 
+@settings(deadline=None)
 @given(st.floats(width=32, allow_nan=False))
 def test_bf16_rounds_as_torch_does(value: float) -> None:
     theirs = torch.tensor(value).to(torch.bfloat16).view(torch.int16).item() & 0xFFFF

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from runtime_loader.errors import PlanError
@@ -118,6 +118,7 @@ def operands(draw: Any) -> tuple[str, int, int]:
     return type_, draw(value), draw(value)
 
 
+@settings(deadline=None)
 @given(st.sampled_from([*ARITHMETIC, *DIVISION, *EXTREMA, *COMPARISON]), operands(), st.booleans())
 def test_binary_ops_are_llvms(name: str, given_: tuple[str, int, int], constants: bool) -> None:
     type_, a, b = given_
@@ -130,6 +131,7 @@ def test_binary_ops_are_llvms(name: str, given_: tuple[str, int, int], constants
         assert run_op(op, [type_, type_], [a, b], constants) == expected
 
 
+@settings(deadline=None)
 @given(st.sampled_from(CONVERSION), operands(), st.sampled_from([*INTEGERS, "ptr"]))
 def test_conversions(name: str, given_: tuple[str, int, int], to: str) -> None:
     type_, a, _ = given_
@@ -140,6 +142,7 @@ def test_conversions(name: str, given_: tuple[str, int, int], to: str) -> None:
     assert result == expected % 2 ** TYPE_BITS[to]
 
 
+@settings(deadline=None)
 @given(st.sampled_from([0, 1]), operands())
 def test_select(condition: int, given_: tuple[str, int, int]) -> None:
     type_, a, b = given_
@@ -153,6 +156,7 @@ def test_pointers_are_64_bit_integers() -> None:
     assert run_op(add, ["ptr", "i64"], [2**64 - 8, 24], False) == 16
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_kernarg_is_packed_at_its_offsets(data: Any) -> None:
     types = data.draw(st.lists(st.sampled_from(sorted(TYPE_BITS)), min_size=1, max_size=8))
@@ -331,6 +335,7 @@ def test_values_of_blocks_that_did_not_run_are_zero() -> None:
     assert [launch.grid[0] for launch in evaluate([0, 1, 0])] == [0]
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_folding_constants_changes_nothing(data: Any) -> None:
     """Random entry blocks, some operands constants, against the same with inputs instead."""

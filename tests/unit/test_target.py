@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime_loader.target import Target, TargetError
@@ -32,11 +32,13 @@ def loads(code: Target, device: Target) -> bool:
     )
 
 
+@settings(deadline=None)
 @given(targets(), targets())
 def test_runs_on(code: Target, device: Target) -> None:
     assert code.runs_on(device) == loads(code, device)
 
 
+@settings(deadline=None)
 @given(targets())
 def test_candidates_are_all_that_run_most_specific_first(device: Target) -> None:
     every = [
@@ -55,6 +57,7 @@ def test_candidates_are_all_that_run_most_specific_first(device: Target) -> None
     assert candidates[-1] == Target(device.processor)
 
 
+@settings(deadline=None)
 @given(targets())
 def test_text_and_back(target: Target) -> None:
     assert Target.parse(str(target)) == target
