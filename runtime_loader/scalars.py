@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Callable
 from operator import index
@@ -17,7 +16,8 @@ def packer(type_name: str) -> Pack:
 
     It raises `TypeError`, `ValueError` or `OverflowError` for a value that is not such a number:
     integers are taken through `__index__` and range-checked, floats through `__float__` and
-    rounded to nearest, ties to even; a finite value that would become infinite is refused.
+    rounded to nearest, ties to even (bf16: to f32, then cut off); a finite value that would become
+    infinite is refused.
     """
     element = ELEMENT_TYPES[type_name]
     if element.kind == "bool":
@@ -62,14 +62,8 @@ def _float_packer(bits: int) -> Pack:
 
 
 def _pack_bf16(value: object) -> int:
-    number = _float(value)
-    if math.isnan(number):
-        return 0x7FC0
-    if number and not math.isinf(number):
-        # One rounding, straight from the double: 8 bits of significand, or what a subnormal has.
-        unit = max(math.frexp(number)[1] - 8, -133)
-        number = math.ldexp(round(math.ldexp(number, -unit)), unit) or math.copysign(0.0, number)
-    return int.from_bytes(struct.pack("<f", number), "little") >> 16
+    """FlyDSL truncates here (`flydsl.expr.numeric.BFloat16`), and launches must be the same."""
+    return int.from_bytes(struct.pack("<f", _float(value)), "little") >> 16
 
 
 def _float(value: object) -> float:

@@ -407,8 +407,7 @@ def rounded(value: float, significand: int, smallest: int) -> Fraction:
     return Fraction(down + up) * Fraction(2) ** exponent
 
 
-FORMATS = {"f16": (11, -24, 65504.0), "bf16": (8, -133, 3.3895313892515355e38)}
-FORMATS["f32"] = (24, -149, 3.4028234663852886e38)
+FORMATS = {"f16": (11, -24, 65504.0), "f32": (24, -149, 3.4028234663852886e38)}
 
 
 def decoded(name: str, pattern: int) -> float:
@@ -418,17 +417,10 @@ def decoded(name: str, pattern: int) -> float:
     return float(struct.unpack("<f", wide.to_bytes(4, "little"))[0])
 
 
-near_bf16 = st.builds(
-    lambda bits, nudge: decoded("bf16", bits & 0x7F7F) * (1 + nudge * 2.0**-30),
-    st.integers(0, 0xFFFF),
-    st.integers(-(2**23), 2**23),
-)
-
-
 @settings(deadline=None)
 @given(
     st.sampled_from(sorted(FORMATS)),
-    st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.floats(-1e5, 1e5), near_bf16),
+    st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.floats(-1e5, 1e5)),
 )
 def test_floats_round_to_nearest_even(name: str, value: float) -> None:
     significand, smallest, largest = FORMATS[name]
@@ -447,12 +439,8 @@ def test_floats_round_to_nearest_even(name: str, value: float) -> None:
 
 @settings(deadline=None)
 @given(st.floats(width=32, allow_nan=False))
-def test_bf16_rounds_as_torch_does(value: float) -> None:
-    theirs = torch.tensor(value).to(torch.bfloat16).view(torch.int16).item() & 0xFFFF
-    if theirs & 0x7FFF == 0x7F80 and not math.isinf(value):
-        refusal(ScalarForm("n", "bf16"), value)
-    else:
-        assert packer("bf16")(value) == theirs
+def test_bf16_is_cut_off_as_flydsl_does(value: float) -> None:
+    assert packer("bf16")(value) == int(np.float32(value).view(np.uint32)) >> 16
 
 
 @pytest.mark.parametrize("name", ["f16", "bf16", "f32"])
