@@ -1,0 +1,125 @@
+"""From a manifest to a bundle: the functions that the commands and programs call."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from flyc_cli.build.failures import BuildError
+from flyc_cli.build.jobs import default_jobs
+from flyc_cli.build.supervisor import Built, Failed, Outcome, compile_all
+from flyc_cli.build.toolchain import installed_compiler, open_toolkit, provenance
+from flyc_cli.bundle_writer import BundleContents, WrittenBundle, write_bundle
+from flyc_cli.manifest import Manifest, Request, expand, load_manifest
+from mlir_passes.toolkit import Toolkit
+from runtime_loader.target import Target
+
+
+class Progress(Protocol):
+    """What watches a build: told once what will be built, then of every outcome."""
+
+    def begin(self, requests: Sequence[Request]) -> None: ...
+
+    def outcome(self, outcome: Outcome) -> None: ...
+
+
+class Silent:
+    """A `Progress` that shows nothing."""
+
+    def begin(self, requests: Sequence[Request]) -> None:
+        pass
+
+    def outcome(self, outcome: Outcome) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A checked manifest and the specialisations that are wanted of it, in its order."""
+
+    manifest: Manifest
+    requests: tuple[Request, ...]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Specialisations that all compiled, and the toolkit that they were linked with."""
+
+    built: tuple[Built, ...]
+    toolkit: Toolkit
+
+
+def plan(manifest: Path, kernels: Sequence[str] = (), targets: Sequence[Target] = ()) -> Planned:
+    """What `manifest` asks for, without importing FlyDSL or any kernel module.
+
+    `kernels` are patterns of kernel names and `targets` the targets to keep; empty means all.
+    Raises `ManifestError`, and `SelectionError` where a pattern or target matches nothing.
+    """
+    loaded = load_manifest(manifest)
+    return Planned(loaded, expand(loaded, list(kernels) or None, list(targets) or None))
+
+
+def compile_planned(
+    planned: Planned,
+    *,
+    jobs: int | None = None,
+    stages: bool = False,
+    rocm: Path | None = None,
+    progress: Progress | None = None,
+) -> Compiled:
+    """Compile every specialisation of `planned`, `jobs` at a time.
+
+    `stages` keeps the text of every lowering stage. `rocm` is a ROCm installation to link with
+    instead of the one that the manifest names, or the libraries that came with pip. Raises
+    `BuildError` when a specialisation fails (after trying them all), `WorkerError` and
+    `ToolkitError` when nothing can be compiled here.
+    """
+    watcher = progress or Silent()
+    with tempfile.TemporaryDirectory(prefix="flyc-toolkit-") as scratch:
+        toolkit = open_toolkit(rocm or planned.manifest.toolchain.rocm, Path(scratch))
+        watcher.begin(planned.requests)
+        outcomes = compile_all(
+            planned.requests,
+            toolkit=toolkit,
+            jobs=jobs or default_jobs(),
+            capture=stages,
+            on_outcome=watcher.outcome,
+        )
+    failures = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
+    if failures:
+        raise BuildError(failures, len(outcomes))
+    return Compiled(tuple(o for o in outcomes if isinstance(o, Built)), toolkit)
+
+
+def build(
+    manifest: Path,
+    directory: Path,
+    *,
+    kernels: Sequence[str] = (),
+    targets: Sequence[Target] = (),
+    jobs: int | None = None,
+    stages: bool = False,
+    rocm: Path | None = None,
+    progress: Progress | None = None,
+) -> WrittenBundle:
+    """Build the bundle of `manifest` into `directory`: all that is asked for, or nothing.
+
+    The arguments are those of `plan` and `compile_planned`, and so are the errors; `FlycError`
+    also when the bundle cannot be written.
+    """
+    planned = plan(manifest, kernels, targets)
+    compiler = installed_compiler()
+    compiled = compile_planned(planned, jobs=jobs, stages=stages, rocm=rocm, progress=progress)
+    origin = provenance(compiler, compiled.toolkit, planned.manifest.sha256)
+    contents = BundleContents(
+        name=planned.manifest.name,
+        meta={"provenance": origin},
+        specialisations=[built.specialisation for built in compiled.built],
+        code_objects={b.specialisation.code_object: b.code_object for b in compiled.built},
+        stages={b.specialisation.key(): b.stages for b in compiled.built} if stages else {},
+        parameter_order={r.kernel: tuple(r.params) for r in planned.requests},
+    )
+    return write_bundle(directory, contents, jobs=jobs)

@@ -1,0 +1,77 @@
+"""`flyc build`: compile what a manifest lists and write one bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from flyc_cli.commands.options import TargetType, jobs_option, json_option, rocm_option
+from runtime_loader.target import Target
+
+
+@click.command(short_help="Compile a manifest into a bundle.")
+@click.argument("manifest", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, writable=True, path_type=Path),
+    default=Path(),
+    metavar="DIR",
+    help="Where the bundle goes. [default: the current directory]",
+)
+@jobs_option
+@click.option(
+    "--kernel",
+    "kernels",
+    multiple=True,
+    metavar="PATTERN",
+    help="Only kernels whose name matches (a shell pattern; may be repeated).",
+)
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    type=TargetType(),
+    help="Only this target of the manifest (may be repeated).",
+)
+@click.option("--stages", is_flag=True, help="Keep every stage of the lowering in the bundle.")
+@rocm_option
+@json_option
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+def build(
+    manifest: Path,
+    output: Path,
+    jobs: int | None,
+    kernels: tuple[str, ...],
+    targets: tuple[Target, ...],
+    stages: bool,
+    rocm: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Compile every specialisation that MANIFEST lists and write them as one bundle.
+
+    No GPU is needed. The bundle is DIR/<name>-<id>.flybundle, and DIR/<name>.flybundle links to it.
+    Nothing is written unless everything compiles.
+    """
+    from flyc_cli.build.build import build as build_bundle
+    from flyc_cli.output import show, show_json
+    from flyc_cli.progress import build_progress
+    from flyc_cli.views.build import bundle_line, written_json
+
+    with build_progress(quiet or as_json) as progress:
+        written = build_bundle(
+            manifest,
+            output,
+            kernels=kernels,
+            targets=targets,
+            jobs=jobs,
+            stages=stages,
+            rocm=rocm,
+            progress=progress,
+        )
+    if as_json:
+        show_json(written_json(written))
+    elif not quiet:
+        show(bundle_line(written))

@@ -1,0 +1,119 @@
+"""Options and parameter types that the commands share, with their shell completion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from runtime_loader.target import SUPPORTED, Target, TargetError
+
+F = TypeVar("F", bound=Callable[..., Any])
+_COMPLETIONS = 200
+
+
+class TargetType(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4
+    """A target ID, such as gfx942 or gfx942:xnack-."""
+
+    name = "target"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Target:
+        try:
+            return Target.parse(str(value)).check_supported()
+        except TargetError as error:
+            self.fail(str(error), param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in SUPPORTED if name.startswith(incomplete)]
+
+
+class AssignmentType(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4
+    """NAME=VALUE, as a pair of texts."""
+
+    name = "name=value"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        name, separator, text = str(value).partition("=")
+        if not separator or not name:
+            self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
+        return name, text
+
+
+def json_option(command: F) -> F:
+    """`--json`: one JSON document on stdout, errors included."""
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON document (errors too) on stdout."
+    )(command)
+
+
+def jobs_option(command: F) -> F:
+    """`-j N`."""
+    return click.option(
+        "-j",
+        "--jobs",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Compile N at a time. [default: what cores and memory allow]",
+    )(command)
+
+
+def rocm_option(command: F) -> F:
+    """`--rocm DIR`."""
+    return click.option(
+        "--rocm",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Link with the ROCm installation in DIR instead of what pip installed.",
+    )(command)
+
+
+def kernel_argument(required: bool) -> Callable[[F], F]:
+    """KERNEL and NAME=VALUE ...: which specialisation."""
+
+    def decorate(command: F) -> F:
+        command = click.argument(
+            "params", nargs=-1, type=AssignmentType(), shell_complete=_complete_params,
+            metavar="[NAME=VALUE]...",
+        )(command)  # fmt: skip
+        return click.argument("kernel", required=required, shell_complete=_complete_kernel)(command)
+
+    return decorate
+
+
+def assignments_of(pairs: tuple[tuple[str, str], ...], what: str) -> dict[str, str]:
+    """Pairs as a mapping; a usage error when a name is given twice."""
+    found: dict[str, str] = {}
+    for name, text in pairs:
+        if name in found:
+            raise click.UsageError(f"{what} {name} is given twice")
+        found[name] = text
+    return found
+
+
+def _complete_kernel(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from flyc_cli.inspect.completion import kernel_names
+
+    names = kernel_names(ctx.params.get("path"))
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)][:_COMPLETIONS]
+
+
+def _complete_params(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from flyc_cli.inspect.completion import parameter_values
+
+    values = parameter_values(ctx.params.get("path"), ctx.params.get("kernel"))
+    return [CompletionItem(text) for text in values if text.startswith(incomplete)][:_COMPLETIONS]

@@ -1,0 +1,1 @@
+"""What `flyc run` does: one specialisation launched on generated inputs, and timed."""

@@ -1,0 +1,1 @@
+"""How results look: as text and tables for people, as plain data for `--json`."""
