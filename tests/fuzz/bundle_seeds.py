@@ -66,6 +66,7 @@ def specialisation(
         kernels=(KernelEntry(f"{kernel}_0", layout, RESOURCES),),
         code_object=hashlib.sha256(code).hexdigest(),
         launcher=f"samples:{kernel}",
+        hints={},
     )
 
 
@@ -77,7 +78,7 @@ def relatives(count: int, size: int, seed: int) -> list[bytes]:
     for _ in range(count):
         member = bytearray(base)
         for _ in range(4):
-            at = rng.randrange(size)
+            at = rng.randrange(size - 16)
             member[at : at + 16] = rng.randbytes(16)
         family.append(bytes(member))
     return family
