@@ -30,8 +30,8 @@ class BuildError(FlycError):
     def summary(self) -> str:
         """The last line: how many failed."""
         return (
-            f"{len(self.failures):,} of {counted(self.asked, 'specialisation')} failed; "
-            "no bundle was written"
+            f"{len(self.failures):,} of {counted(self.asked, 'specialisation')} failed to compile; "
+            "nothing was written"
         )
 
 

@@ -80,7 +80,7 @@ def summarise(file: BundleFile, target: Target | None = None) -> Summary:
     if not kept and target is not None:
         raise MissError(f"{file.path} has nothing for {target}; it has {', '.join(targets)}")
     return Summary(
-        path=file.path,
+        path=Path(file.path),
         id=file.id,
         name=meta.text("name"),
         size=file.size,
@@ -107,7 +107,7 @@ def select(
                     entries.append(_entry(record, *found))
     if not entries:
         known = list(catalogue.variants(kernel))
-        raise nothing_fits(file.path.name, record.kernel, given, target, known)
+        raise nothing_fits(Path(file.path).name, record.kernel, given, target, known)
     return tuple(entries)
 
 
@@ -118,7 +118,7 @@ def variants(file: BundleFile, kernel: str, given: Mapping[str, str]) -> list[di
     found = [params for params, _ in catalogue.variants(kernel) if fits(given, params)]
     if not found:
         known = list(catalogue.variants(kernel))
-        raise nothing_fits(file.path.name, record.kernel, given, None, known)
+        raise nothing_fits(Path(file.path).name, record.kernel, given, None, known)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -105,4 +106,13 @@ def _gap(text: str, value: Any) -> float:
 
 def _values(name: str, variants: Iterable[tuple[Mapping[str, Any], Sequence[str]]]) -> str:
     found = {shown_value(params[name]) for params, _ in variants if name in params}
-    return first_few(sorted(found, key=lambda text: (len(text), text)))
+    ordered = sorted(found, key=_order)
+    return first_few(ordered)
+
+
+def _order(text: str) -> tuple[float, str]:
+    """Numbers by size, then everything else by its text."""
+    try:
+        return float(text), ""
+    except ValueError:
+        return math.inf, text
