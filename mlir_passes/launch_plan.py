@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from flydsl._mlir import ir
@@ -29,6 +29,7 @@ from runtime_loader.plan import (
     Op,
     check_plan,
 )
+from runtime_loader.records import replace
 
 STAGE = "launch-plan"
 
@@ -45,6 +46,7 @@ _CONVERSIONS = {
 }
 _IDENTITIES = ("llvm.bitcast", "llvm.freeze", "llvm.addrspacecast")
 _ZEROS = ("llvm.mlir.undef", "llvm.mlir.poison", "llvm.mlir.zero")
+_MEMORY = ("llvm.load", "llvm.store", "llvm.alloca", "llvm.atomicrmw", "llvm.intr.memcpy")
 # `llvm.icmp`'s predicate attribute, in the order of LLVM's ICmpPredicate enumeration in MLIR.
 _PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 
@@ -80,14 +82,24 @@ def extract_launch_plan(module: Any, symbols: Sequence[str]) -> LaunchPlan:
     return plan
 
 
+def host_launches(module: Any) -> list[Any]:
+    """The `gpu.launch_func` operations of the host function, in order."""
+    return [
+        op
+        for block in _reachable_blocks(host_function(module))
+        for op in block.operations
+        if op.operation.name == "gpu.launch_func"
+    ]
+
+
 def launched_symbols(module: Any) -> list[str]:
     """The kernels that the host function launches, each once, in order of first launch."""
-    symbols: dict[str, None] = {}
-    for block in host_function(module).regions[0].blocks:
-        for op in block.operations:
-            if op.operation.name == "gpu.launch_func":
-                symbols[_kernel_symbol(op)] = None
-    return list(symbols)
+    return list(dict.fromkeys(kernel_symbol(launch) for launch in host_launches(module)))
+
+
+def kernel_symbol(launch: Any) -> str:
+    """The symbol of the kernel that a `gpu.launch_func` launches."""
+    return str(ir.SymbolRefAttr(launch.attributes["kernel"]).value[-1])
 
 
 @dataclass
@@ -97,7 +109,7 @@ class _Builder:
     values: dict[Any, Leaves] = field(default_factory=dict)
 
     def build(self, function: Any) -> LaunchPlan:
-        blocks = list(function.regions[0].blocks)
+        blocks = _reachable_blocks(function)
         index = {block: number for number, block in enumerate(blocks)}
         inputs: list[str] = []
         for argument in blocks[0].arguments:
@@ -117,7 +129,7 @@ class _Builder:
 
     def _define(self, value: Any, place: Any) -> list[str]:
         """Number the scalars of a value that the plan receives from outside."""
-        types = _flatten(value.type, place)
+        types = scalars_of(value.type, place)
         first = len(self.types)
         self.types.extend(types)
         self.values[value] = tuple(range(first, first + len(types)))
@@ -142,7 +154,7 @@ class _Builder:
             bits = 0 if name in _ZEROS else _constant_bits(op)
             leaves = [
                 self._emit(body, Op("const", type_, constant=bits))
-                for type_ in _flatten(op.result.type, op)
+                for type_ in scalars_of(op.result.type, op)
             ]
             self.values[op.result] = tuple(leaves)
         elif name == "llvm.extractvalue":
@@ -153,7 +165,7 @@ class _Builder:
             whole = self.values[operands[0]]
             part = self.values[operands[1]]
             self.values[op.result] = whole[:start] + part + whole[start + count :]
-        elif name in _IDENTITIES and _flatten(op.result.type, op) == _flatten(operands[0].type, op):
+        elif name in _IDENTITIES and scalars_of(op.result.type, op) == scalars_of(operands[0].type, op):
             self.values[op.result] = self.values[operands[0]]
         elif name == "llvm.getelementptr":
             self.values[op.result] = (self._element_pointer(op, body),)
@@ -185,11 +197,13 @@ class _Builder:
     def _launch(self, op: Any, body: list[Op | Launch]) -> Launch:
         launch = op.opview
         if launch.asyncObject is None:
-            raise _refusal(op, "a launch without a stream")
+            raise _refusal(
+                op, "a launch without a stream, which waits for the kernel (pass stream= to launch)"
+            )
         cluster = (launch.clusterSizeX, launch.clusterSizeY, launch.clusterSizeZ)
         lds = launch.dynamicSharedMemorySize
         return Launch(
-            kernel=self.kernels[_kernel_symbol(op)],
+            kernel=self.kernels[kernel_symbol(op)],
             grid=self._dimensions(launch.gridSizeX, launch.gridSizeY, launch.gridSizeZ),
             block=self._dimensions(launch.blockSizeX, launch.blockSizeY, launch.blockSizeZ),
             stream=self._scalar(launch.asyncObject),
@@ -221,10 +235,33 @@ class _Builder:
                     Branch(targets[1], self._arguments(second)),
                 ),
             )
-        raise _refusal(op, name)
+        raise _refusal(op, _deed(op))
 
     def _arguments(self, operands: list[Any]) -> Leaves:
         return tuple(leaf for operand in operands for leaf in self.values[operand])
+
+
+def _reachable_blocks(function: Any) -> list[Any]:
+    """The blocks that control can reach, each after all that dominate it (reverse postorder)."""
+    entry = function.regions[0].blocks[0]
+    finished: list[Any] = []
+    seen = {entry}
+    pending = [(entry, iter(_successors(entry)))]
+    while pending:
+        block, successors = pending[-1]
+        unseen = next((s for s in successors if s not in seen), None)
+        if unseen is None:
+            finished.append(block)
+            pending.pop()
+        else:
+            seen.add(unseen)
+            pending.append((unseen, iter(_successors(unseen))))
+    return finished[::-1]
+
+
+def _successors(block: Any) -> list[Any]:
+    """Last first, so that reverse postorder keeps the order in which they are written."""
+    return list(block.operations[len(block.operations) - 1].operation.successors)[::-1]
 
 
 def _without_dead_values(plan: LaunchPlan) -> LaunchPlan:
@@ -307,10 +344,6 @@ def _launch_values(launch: Launch) -> list[int]:
     return [*launch.grid, *launch.block, launch.stream, *optional, *arguments]
 
 
-def _kernel_symbol(op: Any) -> str:
-    return str(ir.SymbolRefAttr(op.attributes["kernel"]).value[-1])
-
-
 def _op_name(op: Any) -> str:
     name = op.operation.name
     if name in _BINARY:
@@ -321,12 +354,10 @@ def _op_name(op: Any) -> str:
         return "select"
     if name == "llvm.icmp":
         return f"icmp.{_PREDICATES[ir.IntegerAttr(op.attributes['predicate']).value]}"
-    raise _refusal(op, name)
+    raise _refusal(op, _deed(op))
 
 
 def _refusal(op: Any, what: str) -> LoweringError:
-    if op.operation.name == "llvm.call" and "callee" in op.attributes:
-        what = f"a call of {op.attributes['callee']}"
     return LoweringError(
         STAGE,
         f"the launcher does what a launch plan cannot hold: {what}. Launchers may compute with "
@@ -335,27 +366,43 @@ def _refusal(op: Any, what: str) -> LoweringError:
     )
 
 
-def _flatten(type_: Any, place: Any) -> list[str]:
+def _deed(op: Any) -> str:
+    """What an operation that has no place in a plan does, for people."""
+    name = op.operation.name
+    types = [str(value.type) for value in (*op.operands, *op.results)]
+    if name == "llvm.call" and "callee" in op.attributes:
+        return f"a call of {op.attributes['callee']}"
+    if name == "llvm.mlir.addressof":
+        return "the address of host data, as a host printf takes it"
+    if name in _MEMORY:
+        return f"memory access on the host ({name})"
+    if any(type_ in TYPE_BITS and type_[0] not in "ip" for type_ in types):
+        return f"floating-point arithmetic on the host ({name})"
+    return name
+
+
+def scalars_of(type_: Any, place: Any) -> list[str]:
     """The scalar types that make up an LLVM type, in order."""
     text = str(type_)
     if text.startswith("!llvm.ptr"):
         return ["ptr"]
     if text in TYPE_BITS:
         return [text]
-    fields = _struct_fields(type_)
+    fields = struct_fields(type_)
     if fields is None:
         if place is None:
             raise LoweringError(STAGE, f"the launcher has an argument of type {text}")
         raise _refusal(place, f"a value of type {text}")
-    return [leaf for field_type in fields for leaf in _flatten(field_type, place)]
+    return [leaf for field_type in fields for leaf in scalars_of(field_type, place)]
 
 
-def _struct_fields(type_: Any) -> list[Any] | None:
+def struct_fields(type_: Any) -> list[Any] | None:
+    """The member types of an LLVM struct; None for any other type."""
     return list(type_.body) if isinstance(type_, llvm.StructType) else None
 
 
 def _scalar_type(type_: Any, op: Any) -> str:
-    leaves = _flatten(type_, op)
+    leaves = scalars_of(type_, op)
     if len(leaves) != 1:
         raise _refusal(op, f"a result of type {type_}")
     return leaves[0]
@@ -369,12 +416,12 @@ def _leaf_range(type_: Any, position: list[int], op: Any) -> tuple[int, int]:
     """First leaf and number of leaves of the member at `position` of an aggregate."""
     start = 0
     for index in position:
-        fields = _struct_fields(type_)
+        fields = struct_fields(type_)
         if fields is None:
             raise _refusal(op, f"a member of type {type_}")
-        start += sum(len(_flatten(field_type, op)) for field_type in fields[:index])
+        start += sum(len(scalars_of(field_type, op)) for field_type in fields[:index])
         type_ = fields[index]
-    return start, len(_flatten(type_, op))
+    return start, len(scalars_of(type_, op))
 
 
 def _constant_bits(op: Any) -> int:

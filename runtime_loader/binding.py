@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_void_p
-from typing import Any
 
 from runtime_loader.element_types import ELEMENT_TYPES
 from runtime_loader.errors import ArgumentError
@@ -19,6 +18,10 @@ from runtime_loader.signature import (
     TensorForm,
 )
 from runtime_loader.tensor_view import View, accepted_dtypes, dtype_name, view_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 # Checks one value and appends its slots, as unsigned bit patterns.
 _Bind = Callable[[object, list[int]], None]

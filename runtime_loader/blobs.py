@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TypeAlias
 
 import zstandard
 
@@ -20,6 +19,10 @@ from runtime_loader.format import (
     ZSTD,
     Ref,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 Content: TypeAlias = bytes | memoryview
 

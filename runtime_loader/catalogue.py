@@ -5,17 +5,21 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runtime_loader.checked import Fields, canonical_json, parse_json
 from runtime_loader.errors import BundleError, MissError
 from runtime_loader.format import Ref
 from runtime_loader.nearest import did_you_mean
+from runtime_loader.records import NamedTuple
 from runtime_loader.specialisation import Specialisation, format_params, specialisation_key
 from runtime_loader.target import Target
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from runtime_loader.bundle_file import BundleFile
     from runtime_loader.hip import Device
 
@@ -40,7 +44,7 @@ class Catalogue:
 
     def __init__(self, file: BundleFile) -> None:
         self._file = file
-        self._name = f"{file.path.name} ({file.id[:16]})"
+        self._name = f"{os.path.basename(file.path)} ({file.id[:16]})"
 
     def kernels(self) -> list[str]:
         """The names of all kernels, sorted by their UTF-8."""

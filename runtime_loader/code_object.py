@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
 from runtime_loader.errors import FlycError
 from runtime_loader.messagepack import unpack
+from runtime_loader.records import dataclass
 from runtime_loader.specialisation import KernargLayout, KernelParam
 from runtime_loader.target import Target
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 EM_AMDGPU = 224
 _NT_AMDGPU_METADATA = 32

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from runtime_loader.errors import PlanError
 from runtime_loader.plan import STEP_LIMIT, TYPE_BITS, Block, Launch, LaunchPlan, Op
+from runtime_loader.records import NamedTuple
 from runtime_loader.specialisation import KernargLayout
 
 # More launches than any launcher makes: what a looping plan may pile up before it is refused.
@@ -106,7 +106,7 @@ def _steps(
         if isinstance(item, Launch):
             steps.append(_launch_step(item, types, layouts[item.kernel]))
         else:
-            steps.append(_op_step(item, number, types))
+            steps.append(op_step(item, number, types))
             number += 1
     return steps
 
@@ -176,7 +176,7 @@ def _kernarg_struct(launch: Launch, types: list[str], layout: KernargLayout) -> 
     return struct.Struct(f"{code}{layout.size - end}x")
 
 
-def _op_step(op: Op, result: int, types: list[str]) -> _Step:
+def op_step(op: Op, result: int, types: list[str]) -> _Step:
     if op.name == "const":
         return _constant(result, op.constant)
     if op.name == "select":

@@ -6,11 +6,14 @@ import ctypes
 import os
 import threading
 from ctypes import POINTER, c_char, c_char_p, c_int, c_size_t, c_uint, c_void_p
-from typing import Any
 
 from runtime_loader.errors import HipError, HipUnavailableError
 from runtime_loader.evaluate import ConcreteLaunch
 from runtime_loader.target import Target
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 LIBRARY_VARIABLE = "FLYC_HIP_LIBRARY"
 LIBRARY_NAMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so")

@@ -7,7 +7,10 @@ and are refused.
 from __future__ import annotations
 
 import struct
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _MAX_DEPTH = 16
 # First byte of the sized scalars: struct format of what follows.

@@ -12,11 +12,13 @@ Semantics follow the LLVM Language Reference; what it leaves undefined (division
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 from runtime_loader.checked import Fields, check_integer
 from runtime_loader.errors import BundleError
+from runtime_loader.records import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 # Bits of each value type.
 TYPE_BITS: dict[str, int] = {

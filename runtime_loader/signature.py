@@ -8,12 +8,15 @@ a pointer, then its dynamic extents (i32, ascending), then its dynamic strides (
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 from runtime_loader.checked import Fields
 from runtime_loader.element_types import ELEMENT_TYPES, SCALAR_TYPES
 from runtime_loader.errors import BundleError
+from runtime_loader.records import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
 
 MAX_RANK = 8
 _EXTENT_LIMIT = 2**62

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
 from runtime_loader.checked import Fields, canonical_json
 from runtime_loader.errors import BundleError
 from runtime_loader.plan import TYPE_BITS, LaunchPlan
+from runtime_loader.records import dataclass
 from runtime_loader.signature import Form, read_form
 from runtime_loader.target import Target, TargetError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class Resources:
         if len(workgroup) != 3:
             raise BundleError(f"{fields.what}: workgroup has {len(workgroup)} dimensions")
         x, y, z = workgroup
-        names = [n for n in cls.__dataclass_fields__ if n != "workgroup"]
+        names = [n for n in cls.__match_args__ if n != "workgroup"]
         return cls(workgroup=(x, y, z), **{name: fields.integer(name) for name in names})
 
 
@@ -141,7 +143,7 @@ class Specialisation:
     kernels: tuple[KernelEntry, ...]
     code_object: str
     launcher: str
-    hints: dict[str, Any] = field(default_factory=dict)
+    hints: dict[str, Any]
 
     def key(self) -> bytes:
         """The index key: kernel, parameters and target, separated by zero bytes."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass
 
 from runtime_loader.errors import FlycError
+from runtime_loader.records import dataclass
 
 # Processors that flyc builds for, with the target-ID features that each one has.
 SUPPORTED: dict[str, tuple[str, ...]] = {

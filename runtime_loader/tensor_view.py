@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from operator import index
-from typing import Any, NamedTuple
 
 from runtime_loader.element_types import ELEMENT_TYPES, ElementType
+from runtime_loader.records import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class View(NamedTuple):

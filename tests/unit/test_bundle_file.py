@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,8 +24,16 @@ from runtime_loader.format import (
     ZSTD,
     Ref,
 )
+from runtime_loader.records import replace
 from tests.fuzz.bundle_forge import Forge
-from tests.fuzz.bundle_seeds import contents, family, seed_bundles, specialisation, with_stages
+from tests.fuzz.bundle_seeds import (
+    contents,
+    family,
+    replace,
+    seed_bundles,
+    specialisation,
+    with_stages,
+)
 
 
 @pytest.fixture(scope="module")

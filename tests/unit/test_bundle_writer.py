@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,8 @@ import pytest
 from flyc_cli.bundle_writer import BundleContents, write_bundle
 from runtime_loader.bundle_file import BundleFile
 from runtime_loader.errors import FlycError
-from tests.fuzz.bundle_seeds import contents, family, specialisation, with_stages
+from runtime_loader.records import replace
+from tests.fuzz.bundle_seeds import contents, family, replace, specialisation, with_stages
 
 ROOT = Path(__file__).parents[2]
 
