@@ -46,8 +46,11 @@ class PlainProgress:
     def begin(self, requests: Sequence[Request]) -> None:
         self._tally = _Tally(requests)
 
+    def parts(self, request: Request, parts: int) -> None:
+        self._tally.parts(request, parts)
+
     def outcome(self, outcome: Outcome) -> None:
-        kernel = outcome.request.kernel
+        kernel = outcome.entry
         if self._tally.add(outcome):
             show(f"  {self._tally.titles[kernel]}  {self._tally.state(kernel)}")
 
@@ -70,10 +73,15 @@ class TerminalProgress:
                 state="",
             )
 
+    def parts(self, request: Request, parts: int) -> None:
+        self._tally.parts(request, parts)
+        total = self._tally.asked[request.kernel]
+        self._bars.update(self._tasks[request.kernel], total=total)
+
     def outcome(self, outcome: Outcome) -> None:
         from rich.text import Text
 
-        kernel = outcome.request.kernel
+        kernel = outcome.entry
         finished = self._tally.add(outcome)
         state = self._tally.state(kernel)
         self._bars.update(self._tasks[kernel], advance=1, state=state)
@@ -96,12 +104,18 @@ class _Tally:
         self.done: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
         self.titles = _titles(requests, self.asked)
+        self._requests = requests
+
+    def parts(self, request: Request, parts: int) -> None:
+        """Expect `parts` specialisations of a request instead of one."""
+        self.asked[request.kernel] += parts - 1
+        self.titles = _titles(self._requests, self.asked)
 
     def add(self, outcome: Outcome) -> bool:
         """Count an outcome; whether its kernel is finished with it."""
         from flyc_cli.build.supervisor import Failed
 
-        kernel = outcome.request.kernel
+        kernel = outcome.entry
         self.done[kernel] += 1
         self.failed[kernel] += isinstance(outcome, Failed)
         return self.done[kernel] == self.asked[kernel]

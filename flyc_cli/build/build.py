@@ -19,9 +19,15 @@ from runtime_loader.target import Target
 
 
 class Progress(Protocol):
-    """What watches a build: told once what will be built, then of every outcome."""
+    """What watches a build: told once what will be built, then of every outcome.
+
+    A request that turns out to stand for several specialisations is announced before their
+    outcomes.
+    """
 
     def begin(self, requests: Sequence[Request]) -> None: ...
+
+    def parts(self, request: Request, parts: int) -> None: ...
 
     def outcome(self, outcome: Outcome) -> None: ...
 
@@ -30,6 +36,9 @@ class Silent:
     """A `Progress` that shows nothing."""
 
     def begin(self, requests: Sequence[Request]) -> None:
+        pass
+
+    def parts(self, request: Request, parts: int) -> None:
         pass
 
     def outcome(self, outcome: Outcome) -> None:
@@ -87,6 +96,7 @@ def compile_planned(
             jobs=jobs or default_jobs(),
             capture=stages,
             on_outcome=watcher.outcome,
+            on_parts=watcher.parts,
         )
     failures = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
     if failures:
@@ -120,6 +130,6 @@ def build(
         specialisations=[built.specialisation for built in compiled.built],
         code_objects={b.specialisation.code_object: b.code_object for b in compiled.built},
         stages={b.specialisation.key(): b.stages for b in compiled.built} if stages else {},
-        parameter_order={r.kernel: tuple(r.params) for r in planned.requests},
+        parameter_order={b.request.kernel: tuple(b.request.params) for b in compiled.built},
     )
     return write_bundle(directory, contents, jobs=jobs)

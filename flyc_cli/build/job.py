@@ -1,5 +1,9 @@
 """One specialisation in one process: import, trace, lower, and leave the results in files.
 
+A request may turn out to stand for several specialisations (a captured call that reaches several
+launchers, a tuned kernel with several configurations). Then each is a job of its own: the first
+builds part 0 and says how many parts there are.
+
 Files of a job's directory: `stderr` (what native code printed), `stage` (the last stage entered),
 then `outcome.json` and, after a success, `code_object`, `specialisation.json` and `stages.json`.
 They are complete once `outcome.json` exists, which is written last.
@@ -32,13 +36,17 @@ from runtime_loader.specialisation import Specialisation
 
 @dataclass(frozen=True)
 class Job:
-    """A request, where to leave its results, and what to keep of the way there."""
+    """A request, where to leave its results, and what to keep of the way there.
+
+    `part` says which of the request's specialisations this job builds.
+    """
 
     request: Request
     directory: Path
     toolkit: Toolkit
     capture: bool = False
     keep_host: bool = False
+    part: int = 0
 
 
 def run_job(job: Job) -> None:
@@ -51,9 +59,10 @@ def run_job(job: Job) -> None:
     from mlir_passes.stderr_log import StderrLog
 
     outcome: dict[str, Any]
+    part = _Part(job.request.kernel, job.request.params)
     with StderrLog(job.directory / "stderr") as log:
         try:
-            outcome = {"kind": "built", "seconds": _build(job, log)}
+            outcome = {"kind": "built", "seconds": _build(job, part, log)}
         except TorchRequested:
             outcome = {"kind": "torch"}
         except InputError as error:
@@ -63,14 +72,27 @@ def run_job(job: Job) -> None:
         except LoweringError as error:
             places = [(line.file, line.line) for line in error.source]
             outcome = _failure(error.stage, error.message, places)
-    _write(job.directory / "outcome.json", json.dumps(outcome))
+    _write(job.directory / "outcome.json", json.dumps({**vars(part), **outcome}))
+
+
+@dataclass
+class _Part:
+    """Which of the request's specialisations this is, and of how many: filled in as it turns out.
+
+    `optional`: it is one configuration of a tuned kernel.
+    """
+
+    kernel: str
+    params: dict[str, Any]
+    parts: int = 1
+    optional: bool = False
 
 
 def _failure(stage: str, message: str, source: list[tuple[str, int]]) -> dict[str, Any]:
     return {"kind": "failed", "stage": stage, "message": message, "source": source}
 
 
-def _build(job: Job, log: Any) -> dict[str, float]:
+def _build(job: Job, part: _Part, log: Any) -> dict[str, float]:
     from flyc_cli.frontends import flydsl_adapter as adapter
     from mlir_passes.lowering import Artifact, lower
 
@@ -106,17 +128,17 @@ def _build(job: Job, log: Any) -> dict[str, float]:
     enter("trace")
     _user_code("trace", lambda: adapter.trace(launcher, call, request.hints, lower_traced))
     (artifact,) = artifacts
-    _write_artifact(job, forms, artifact)
+    _write_artifact(job, part, forms, artifact)
     return artifact.seconds
 
 
-def _write_artifact(job: Job, forms: tuple[Form, ...], artifact: Any) -> None:
+def _write_artifact(job: Job, part: _Part, forms: tuple[Form, ...], artifact: Any) -> None:
     import hashlib
 
     specialisation = Specialisation(
-        kernel=job.request.kernel,
+        kernel=part.kernel,
         target=job.request.target,
-        params=job.request.params,
+        params=part.params,
         signature=forms,
         plan=artifact.plan,
         kernels=artifact.kernels,

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,11 @@ class WorkerError(FlycError):
 
 @dataclass(frozen=True)
 class Built:
-    """A specialisation that was built. `seconds` per stage and `memory` (KiB) are for reports."""
+    """A specialisation that was built. `seconds` per stage and `memory` (KiB) are for reports.
+
+    `request` has the kernel name and the parameters of the specialisation; `entry` is the kernel
+    of the manifest that asked for it.
+    """
 
     request: Request
     specialisation: Specialisation
@@ -43,6 +47,7 @@ class Built:
     host: str
     seconds: dict[str, float]
     memory: int
+    entry: str
 
 
 @dataclass(frozen=True)
@@ -50,14 +55,17 @@ class Failed:
     """A specialisation that was not built.
 
     `kind` is `failed` (a clean compile error), `input` (the manifest and the module disagree) or
-    `died` (the worker did not survive). `source` is (file, line), innermost first.
+    `died` (the worker did not survive). `source` is (file, line), innermost first. `optional`: it
+    is one configuration of a tuned kernel, which may be missing from the bundle.
     """
 
     request: Request
     kind: str
     stage: str
     message: str
+    entry: str
     source: tuple[tuple[str, int], ...] = ()
+    optional: bool = False
 
 
 Outcome = Built | Failed
@@ -87,14 +95,16 @@ def compile_all(
     capture: bool = False,
     keep_host: bool = False,
     on_outcome: Callable[[Outcome], None] = lambda outcome: None,
+    on_parts: Callable[[Request, int], None] = lambda request, parts: None,
 ) -> list[Outcome]:
     """Build every request, `jobs` at a time, each in a process of its own.
 
-    One failure never stops the others. Returns the outcomes in the order of `requests`; raises
+    One failure never stops the others. Returns the outcomes in the order of `requests`, several
+    for a request that has several parts (`on_parts` is told when that turns out); raises
     `WorkerError` if no worker can run at all.
     """
     with tempfile.TemporaryDirectory(prefix="flyc-") as scratch:
-        run = _Run(list(requests), toolkit, capture, keep_host, on_outcome, Path(scratch))
+        run = _Run(list(requests), toolkit, capture, keep_host, on_outcome, on_parts, Path(scratch))
         try:
             return run.run(jobs)
         finally:
@@ -109,13 +119,17 @@ class _Run:
         capture: bool,
         keep_host: bool,
         on_outcome: Callable[[Outcome], None],
+        on_parts: Callable[[Request, int], None],
         scratch: Path,
     ) -> None:
         self._jobs = []
         for number, request in enumerate(requests):
             directory = scratch / str(number)
             self._jobs.append(Job(request, directory, toolkit, capture, keep_host))
+        # The number of each job of a request, by part.
+        self._parts = [[number] for number in range(len(requests))]
         self._on_outcome = on_outcome
+        self._on_parts = on_parts
         self._servers: dict[str, _Server] = {}
         self._outcomes: dict[int, Outcome] = {}
         self._wants_torch: set[str] = set()
@@ -132,7 +146,7 @@ class _Run:
             for connection in wait([s.connection for s in self._servers.values()]):
                 server = next(s for s in self._servers.values() if s.connection is connection)
                 self._receive(server, pending)
-        return [self._outcomes[number] for number in range(len(self._jobs))]
+        return [self._outcomes[number] for parts in self._parts for number in parts]
 
     def _in_flight(self) -> int:
         return sum(len(server.running) for server in self._servers.values())
@@ -165,11 +179,18 @@ class _Run:
 
     def _finish(self, number: int, status: int, memory: int, pending: deque[int]) -> None:
         job = self._jobs[number]
-        outcome = _read_outcome(job, status, memory)
+        outcome, parts = _read_outcome(job, status, memory)
         if outcome is None:
             self._wants_torch.add(job.request.source.module)
             pending.appendleft(number)
             return
+        if parts > 1 and job.part == 0:
+            self._on_parts(job.request, parts)
+            for part in range(1, parts):
+                directory = job.directory.with_name(f"{number}-{part}")
+                self._parts[number].append(len(self._jobs))
+                pending.append(len(self._jobs))
+                self._jobs.append(replace(job, directory=directory, part=part))
         self._outcomes[number] = outcome
         self._on_outcome(outcome)
 
@@ -202,29 +223,43 @@ def _python_path() -> list[str]:
     return path.split(os.pathsep) if path else []
 
 
-def _read_outcome(job: Job, status: int, memory: int) -> Outcome | None:
-    """What a finished job left behind; None when it must run again with the real torch."""
+def _read_outcome(job: Job, status: int, memory: int) -> tuple[Outcome | None, int]:
+    """What a finished job left behind, and how many parts its request has.
+
+    No outcome: it must run again with the real torch.
+    """
     directory = job.directory
     try:
         outcome: dict[str, Any] = json.loads((directory / "outcome.json").read_text())
     except (OSError, ValueError):
-        return _death(job, status)
+        return _death(job, status), 1
     if outcome["kind"] == "torch":
-        return None
+        return None, 1
+    request = replace(job.request, kernel=outcome["kernel"], params=outcome["params"])
     if outcome["kind"] != "built":
-        source = tuple((file, line) for file, line in outcome["source"])
-        return Failed(job.request, outcome["kind"], outcome["stage"], outcome["message"], source)
+        failed = Failed(
+            request=request,
+            kind=outcome["kind"],
+            stage=outcome["stage"],
+            message=outcome["message"],
+            entry=job.request.kernel,
+            source=tuple((file, line) for file, line in outcome["source"]),
+            optional=outcome["optional"],
+        )
+        return failed, outcome["parts"]
     record = json.loads((directory / "specialisation.json").read_text())
     host = directory / "host.mlir"
-    return Built(
-        request=job.request,
-        specialisation=Specialisation.read(Fields(record, job.request.label())),
+    built = Built(
+        request=request,
+        specialisation=Specialisation.read(Fields(record, request.label())),
         code_object=(directory / "code_object").read_bytes(),
         stages=tuple((n, text) for n, text in json.loads((directory / "stages.json").read_text())),
         host=host.read_text() if host.exists() else "",
         seconds=outcome["seconds"],
         memory=memory,
+        entry=job.request.kernel,
     )
+    return built, outcome["parts"]
 
 
 def _death(job: Job, status: int) -> Failed:
@@ -232,7 +267,13 @@ def _death(job: Job, status: int) -> Failed:
     tail = _text(job.directory / "stderr")[-_STDERR_TAIL:].strip()
     code = os.waitstatus_to_exitcode(status)
     message = f"the worker died ({_exit_text(code)})"
-    return Failed(job.request, "died", stage, f"{message}: {tail}" if tail else message)
+    return Failed(
+        job.request,
+        "died",
+        stage,
+        f"{message}: {tail}" if tail else message,
+        entry=job.request.kernel,
+    )
 
 
 def _exit_text(code: int) -> str:
