@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import zstandard
 
 from runtime_loader.bundle_file import BundleFile
 from runtime_loader.format import DICTIONARIES, INDEX, META, REF, STAGES, ZSTD, Ref
+from runtime_loader.records import replace
 from tests.fuzz.bundle_forge import Entries, Forge, node
 
 NUMBERS = (0, 1, 2, 63, 64, 65, 255, 2**16 - 1, 2**31 - 1, 2**32 - 1, 2**63 - 1, 2**64 - 1)

@@ -29,7 +29,6 @@ from tests.fuzz.bundle_forge import Forge
 from tests.fuzz.bundle_seeds import (
     contents,
     family,
-    replace,
     seed_bundles,
     specialisation,
     with_stages,

@@ -18,7 +18,7 @@ from flyc_cli.bundle_writer import BundleContents, write_bundle
 from runtime_loader.bundle_file import BundleFile
 from runtime_loader.errors import FlycError
 from runtime_loader.records import replace
-from tests.fuzz.bundle_seeds import contents, family, replace, specialisation, with_stages
+from tests.fuzz.bundle_seeds import contents, family, specialisation, with_stages
 
 ROOT = Path(__file__).parents[2]
 
