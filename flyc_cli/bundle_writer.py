@@ -48,11 +48,13 @@ from runtime_loader.format import (
     SECTION_ENTRY_SIZE,
     SLICE,
     STAGES,
+    TABLES,
     Ref,
     bundle_id,
     header_check,
 )
-from runtime_loader.specialisation import Specialisation
+from runtime_loader.specialisation import Specialisation, specialisation_key
+from runtime_loader.table import TableRow, row_key, table_key
 
 # Room for this many sections before the first blob, so that annexes move nothing else.
 _TABLE_ROOM = 8
@@ -70,12 +72,22 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
+class TableContents:
+    """The tuned table of one kernel: names of its exact and nearest keys, and its rows."""
+
+    exact: tuple[str, ...]
+    nearest: tuple[str, ...]
+    rows: Sequence[TableRow]
+
+
+@dataclass(frozen=True)
 class BundleContents:
     """What a bundle is made of, in any order.
 
     `code_objects` maps SHA-256 (hex) to bytes and is read one item at a time; `stages` maps a
     specialisation's key to (name, text) pairs in pipeline order; `parameter_order` maps a kernel
-    to its parameters as the manifest orders them. `meta` is JSON data (provenance and the like).
+    to its parameters as the manifest orders them, `tables` a kernel to its tuned table. `meta` is
+    JSON data (provenance and the like).
     """
 
     name: str
@@ -84,6 +96,7 @@ class BundleContents:
     code_objects: Mapping[str, bytes]
     stages: Mapping[bytes, Sequence[tuple[str, str]]] = field(default_factory=dict)
     parameter_order: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    tables: Mapping[str, TableContents] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -136,6 +149,8 @@ def write_bundle(
                 (INDEX, REQUIRED, index),
                 (META, REQUIRED, writer.blob(pack(meta))),
             ]
+            if contents.tables:
+                sections.insert(2, (TABLES, 0, _write_tree(writer, _table_records(contents))))
             if contents.stages:
                 sections.append((STAGES, ANNEX, _write_stages(writer, contents, ordered)))
             size, identity = writer.finish(sections)
@@ -326,6 +341,30 @@ def _kernel_record(
         "targets": sorted({str(spec.target) for spec in specs}),
         "specialisations": len(specs),
     }
+
+
+def _table_records(contents: BundleContents) -> Iterator[tuple[bytes, bytes]]:
+    """The entries of the tables section: each table's record, then its rows."""
+    built = {spec.key() for spec in contents.specialisations}
+    entries: dict[bytes, bytes] = {}
+    for kernel, table in contents.tables.items():
+        record = {
+            "kernel": kernel,
+            "exact": table.exact,
+            "nearest": table.nearest,
+            "rows": len(table.rows),
+        }
+        entries[table_key(kernel)] = canonical_json(record)
+        for row in table.rows:
+            exact = [row.keys[name] for name in table.exact]
+            nearest = [row.keys[name] for name in table.nearest]
+            key = row_key(kernel, row.target, exact, nearest)
+            if specialisation_key(kernel, row.params, row.target) not in built:
+                raise FlycError(f"the table of {kernel} has a row without specialisation: {row}")
+            if key in entries:
+                raise FlycError(f"the table of {kernel} has the row {row} twice")
+            entries[key] = canonical_json(row.params)
+    return iter(sorted(entries.items()))
 
 
 def _describe(

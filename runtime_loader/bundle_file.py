@@ -7,11 +7,10 @@ is locked or written, and the file may be replaced by renaming while it is open.
 from __future__ import annotations
 
 import mmap
+import os
 import stat
 from collections.abc import Iterator
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Literal
 
 from runtime_loader.blobs import Blobs, Content
 from runtime_loader.checked import Fields, parse_json
@@ -33,17 +32,22 @@ from runtime_loader.format import (
     SECTION,
     SECTION_ENTRY_SIZE,
     STAGES,
+    TABLES,
     Ref,
     bundle_id,
     header_check,
 )
 from runtime_loader.tree import Tree
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
 
 class BundleFile:
     """An open bundle. `id` is its SHA-256 in hex, `size` the size of the file in bytes."""
 
-    def __init__(self, path: Path, mapped: mmap.mmap) -> None:
+    def __init__(self, path: str, mapped: mmap.mmap) -> None:
         self.path = path
         self.size = len(mapped)
         self._map = mapped
@@ -52,24 +56,27 @@ class BundleFile:
         identity = self._read_header()
         self.id = identity.hex()
         start = HEADER.size + len(self.sections) * SECTION_ENTRY_SIZE
-        self.blobs = Blobs(self._data, start, str(path), self._dictionary_ref)
+        self.blobs = Blobs(self._data, start, path, self._dictionary_ref)
         self.index = self._tree(INDEX)
         self.dictionaries = self._tree(DICTIONARIES)
+        self.tables = self._tree(TABLES) if TABLES in self.sections else None
         self.stages = self._tree(STAGES) if STAGES in self.sections else None
 
     @classmethod
-    def open(cls, path: str | Path, *, verify: Literal["use", "open"] = "use") -> BundleFile:
+    def open(
+        cls, path: str | os.PathLike[str], *, verify: Literal["use", "open"] = "use"
+    ) -> BundleFile:
         """Map the bundle at `path`.
 
         With `verify="use"` each blob is checked when it is first used, with `"open"` everything
         is checked now. Raises `BundleError` when there is no such file, or it is no bundle that
         this version can read.
         """
-        path = Path(path)
+        path = os.fspath(path)
         try:
-            if not stat.S_ISREG(path.stat().st_mode):
+            if not stat.S_ISREG(os.stat(path).st_mode):
                 raise BundleError(f"{path} is not a file; a bundle is one .flybundle file")
-            with path.open("rb") as file:
+            with open(path, "rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except FileNotFoundError:
             raise BundleError(f"{path}: there is no such bundle") from None
@@ -105,7 +112,7 @@ class BundleFile:
 
     def next_key(self, at_least: bytes) -> bytes | None:
         """The first key that is not below `at_least`, or None."""
-        return next((key for key, _ in self.index.items(at_least)), None)
+        return self.index.first(at_least)
 
     def blob(self, ref: Ref, limit: int = MAX_BLOB, what: str = "a code object") -> Content:
         """The content of a blob of at most `limit` bytes, decoded and checked.
@@ -141,7 +148,7 @@ class BundleFile:
 
     def close(self) -> None:
         """Unmap the file, or leave that to the last view of it that is still in use."""
-        for tree in (self.index, self.dictionaries, self.stages):
+        for tree in (self.index, self.dictionaries, self.tables, self.stages):
             if tree is not None:
                 tree.forget()
         self.blobs.close()

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass
 
 from runtime_loader.errors import BundleError
+from runtime_loader.records import dataclass
 
 MAGIC = b"\x93FLYBNDL"
 MAJOR, MINOR = 1, 0
@@ -24,8 +24,8 @@ NODE_MAGIC = b"FBTN"
 
 SECTION_ENTRY_SIZE = SECTION.size + REF.size
 
-META, INDEX, DICTIONARIES, STAGES = b"meta", b"index", b"dicts", b"stages"
-KNOWN_SECTIONS = frozenset((META, INDEX, DICTIONARIES, STAGES))
+META, INDEX, DICTIONARIES, TABLES, STAGES = b"meta", b"index", b"dicts", b"tables", b"stages"
+KNOWN_SECTIONS = frozenset((META, INDEX, DICTIONARIES, TABLES, STAGES))
 
 REQUIRED = 1  # a reader that does not know this section must refuse the bundle
 ANNEX = 2  # not covered by the bundle's id and never read by the loader

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal
 
 from runtime_loader import hip
 from runtime_loader.bundle_file import BundleFile
@@ -15,6 +14,15 @@ from runtime_loader.format import MAX_BLOB, Ref
 from runtime_loader.kernel import Kernel
 from runtime_loader.modules import load_functions
 from runtime_loader.specialisation import Specialisation
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    from runtime_loader.table import Table
+
+# Answers of tuned tables that a bundle remembers; shapes vary, but not without end.
+_LOOKUPS_KEPT = 1 << 16
 
 
 def load(path: str | os.PathLike[str], *, verify: Literal["use", "open"] = "use") -> Bundle:
@@ -37,6 +45,8 @@ class Bundle:
         self.id = file.id
         self._catalogue = Catalogue(file)
         self._kernels: dict[tuple[bytes, int], Kernel] = {}
+        self._tables: dict[str, Table] = {}
+        self._looked_up: dict[tuple[object, ...], Kernel] = {}
 
     @property
     def name(self) -> str:
@@ -67,6 +77,31 @@ class Bundle:
             kernel = self._kernels.setdefault(key, self._load(spec, ref, where))
         return kernel
 
+    def table(self, name: str) -> Table:
+        """The tuned table of a kernel. Raises `MissError` when it has none."""
+        from runtime_loader.table import Table  # bundles without tables do without it
+
+        self._catalogue.kernel_record(name)
+        return Table(self._file, name)
+
+    def kernel_for(self, name: str, /, *, device: int | None = None, **keys: Any) -> Kernel:
+        """The specialisation that the kernel's tuned table has for these keys, as `kernel` does.
+
+        That of the exact row, or else of the nearest (see `runtime_loader.table`). Raises
+        `MissError` when the table has none for this device, and what `kernel` raises.
+        """
+        where = hip.runtime().device(device)
+        asked = (name, where.ordinal, *keys.items(), *map(type, keys.values()))
+        try:
+            kernel = self._looked_up.get(asked)
+        except TypeError:  # a list as key
+            return self._look_up(name, keys, where)
+        if kernel is None:
+            if len(self._looked_up) >= _LOOKUPS_KEPT:
+                self._looked_up.clear()
+            kernel = self._looked_up[asked] = self._look_up(name, keys, where)
+        return kernel
+
     def preload(self, device: int | None = None, kernels: list[str] | None = None) -> int:
         """Load all that a device can run of these kernels (default: all); return how many.
 
@@ -88,6 +123,11 @@ class Bundle:
         """Unmap the file. Modules stay loaded, because a captured graph may hold them."""
         self._file.close()
 
+    def _look_up(self, name: str, keys: dict[str, Any], where: hip.Device) -> Kernel:
+        table = self._tables.get(name) or self._tables.setdefault(name, self.table(name))
+        row = table.find_or_raise(where.target.candidates(), **keys)
+        return self.kernel(name, device=where.ordinal, **row.params)
+
     def _load(self, spec: Specialisation, ref: Ref, device: hip.Device) -> Kernel:
         runtime = hip.runtime()
         image = partial(self._file.blob, ref, MAX_BLOB)
@@ -105,4 +145,4 @@ class Bundle:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Bundle {self.path.name} {self.id[:16]}>"
+        return f"<Bundle {os.path.basename(self.path)} {self.id[:16]}>"

@@ -106,6 +106,19 @@ class Tree:
             return None
         return node.value(index)
 
+    def first(self, at_least: bytes) -> bytes | None:
+        """The first key that is not below `at_least`, or None."""
+        return next((key for key, _ in self.items(at_least)), None)
+
+    def last_before(self, end: bytes) -> bytes | None:
+        """The last key that is below `end`, or None."""
+        node = self._node(self._root)
+        index = node.position(end) - 1
+        while node.level and index >= 0:
+            node = self._child(node, index)
+            index = node.position(end) - 1
+        return node.key(index) if index >= 0 else None
+
     def items(
         self, first: bytes = b"", visit: Callable[[Ref], None] = lambda ref: None
     ) -> Iterator[tuple[bytes, bytes]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from runtime_loader.checked import Fields, parse_json
 from runtime_loader.errors import BundleError, PlanError
@@ -19,9 +18,11 @@ from runtime_loader.format import (
     SLICE,
     Ref,
 )
-from runtime_loader.specialisation import Specialisation
+from runtime_loader.specialisation import Specialisation, specialisation_key
+from runtime_loader.table import Table
 from runtime_loader.tree import WALK_BYTES, WALK_FACTOR, Tree
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from runtime_loader.bundle_file import BundleFile
 
@@ -52,6 +53,8 @@ class _Verification:
         self._blob(bundle.sections[META][1], MAX_META, "its description")
         self._dictionaries()
         self._records()
+        if bundle.tables is not None:
+            self._tables(bundle.tables)
         if bundle.stages is not None:
             self._stages(bundle.stages)
         self._layout()
@@ -136,6 +139,36 @@ class _Verification:
             )
         self._blob(ref, MAX_BLOB, f"the code object of {spec.label()}")
         return spec
+
+    def _tables(self, tables: Tree) -> None:
+        """Every row is where a lookup finds it, and means a specialisation of the bundle."""
+        rows: dict[str, int] = {}
+        table: Table | None = None
+        for key, value in tables.items(visit=self._extent):
+            what = f"{self._bundle.path}: table record {key!r:.120}"
+            kernel, separator, rest = key.partition(b"\0")
+            if not rest:
+                record = Fields(parse_json(value, what), what)
+                if not separator or record.text("kernel").encode(errors="replace") != kernel:
+                    raise BundleError(f"{what} is damaged: it is of another kernel")
+                table = Table(self._bundle, record.text("kernel"))
+                rows[table.kernel] = table.rows
+                continue
+            if table is None or table.kernel.encode() != kernel:
+                raise BundleError(f"{what} is damaged: it belongs to no table")
+            row = table.row_at(key, value)
+            rows[table.kernel] -= 1
+            if (
+                self._bundle.index.find(specialisation_key(table.kernel, row.params, row.target))
+                is None
+            ):
+                raise BundleError(f"{what} is damaged: the bundle lacks its specialisation")
+        for name, missing in rows.items():
+            if missing:
+                raise BundleError(
+                    f"{self._bundle.path} is damaged: the table of {name} states another number "
+                    "of rows than it has"
+                )
 
     def _stages(self, stages: Tree) -> None:
         for key, value in stages.items(visit=self._extent):
