@@ -43,7 +43,10 @@ class Fields:
         return value
 
     def text(self, key: str) -> str:
-        return str(self._get(key, str))
+        text = str(self._get(key, str))
+        if not text.isprintable():
+            raise BundleError(f"{self.what}: {key} {text!r:.60} has characters that do not print")
+        return text
 
     def flag(self, key: str) -> bool:
         return bool(self._get(key, bool, False))
