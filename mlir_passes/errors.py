@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from flydsl._mlir import ir
 
+from mlir_passes.places import SourceLine, Trail
 from runtime_loader.errors import FlycError
-
-
-@dataclass(frozen=True)
-class SourceLine:
-    """A line of the user's own source that a message points at."""
-
-    file: str
-    line: int
 
 
 class LoweringError(FlycError):
     """A module cannot be lowered. `stage` names the pipeline stage, `source` innermost first."""
 
-    def __init__(self, stage: str, message: str, source: tuple[SourceLine, ...] = ()) -> None:
+    def __init__(self, stage: str, message: str, source: Trail = ()) -> None:
         self.stage = stage
         self.message = message
         self.source = source
@@ -35,7 +27,7 @@ class LoweringError(FlycError):
         return cls(stage, str(error))
 
 
-def source_lines(location: Any) -> tuple[SourceLine, ...]:
+def source_lines(location: Any) -> Trail:
     """The chain of source lines in an MLIR location, innermost first."""
     location = ir.Location.from_attr(location.attr, location.context)
     if isinstance(location, ir.CallSiteLoc):

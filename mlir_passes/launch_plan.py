@@ -165,7 +165,9 @@ class _Builder:
             whole = self.values[operands[0]]
             part = self.values[operands[1]]
             self.values[op.result] = whole[:start] + part + whole[start + count :]
-        elif name in _IDENTITIES and scalars_of(op.result.type, op) == scalars_of(operands[0].type, op):
+        elif name in _IDENTITIES and scalars_of(op.result.type, op) == scalars_of(
+            operands[0].type, op
+        ):
             self.values[op.result] = self.values[operands[0]]
         elif name == "llvm.getelementptr":
             self.values[op.result] = (self._element_pointer(op, body),)
@@ -275,7 +277,7 @@ def _without_dead_values(plan: LaunchPlan) -> LaunchPlan:
             live.add(block.end.condition)
         for branch in block.end.branches:
             live.update(branch.args)
-    numbered = _numbered_ops(plan)
+    numbered = numbered_ops(plan)
     pending = list(live)
     while pending:
         op = numbered.get(pending.pop())
@@ -290,7 +292,8 @@ def _without_dead_values(plan: LaunchPlan) -> LaunchPlan:
     return _renumbered(plan, renumber)
 
 
-def _numbered_ops(plan: LaunchPlan) -> dict[int, Op]:
+def numbered_ops(plan: LaunchPlan) -> dict[int, Op]:
+    """The op that defines each value, by value number."""
     ops: dict[int, Op] = {}
     number = len(plan.inputs)
     for block in plan.blocks:
@@ -378,7 +381,7 @@ def _deed(op: Any) -> str:
         return f"memory access on the host ({name})"
     if any(type_ in TYPE_BITS and type_[0] not in "ip" for type_ in types):
         return f"floating-point arithmetic on the host ({name})"
-    return name
+    return str(name)
 
 
 def scalars_of(type_: Any, place: Any) -> list[str]:

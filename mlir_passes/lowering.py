@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,19 +12,31 @@ from flydsl._mlir import ir
 from flydsl._mlir._mlir_libs._mlirDialectsLLVM import translate_module_to_llvmir
 from flydsl._mlir.dialects import gpu
 
-from mlir_passes.errors import LoweringError
-from mlir_passes.launch_plan import extract_launch_plan, launched_symbols
+from mlir_passes.device_code import gpu_modules, survey
+from mlir_passes.errors import LoweringError, source_lines
+from mlir_passes.kernarg import check_kernarg
+from mlir_passes.launch_plan import STAGE as LAUNCH_PLAN
+from mlir_passes.launch_plan import (
+    extract_launch_plan,
+    host_launches,
+    launched_symbols,
+    numbered_ops,
+)
 from mlir_passes.pipeline import ISA, LLVM_IR, Pipeline, binary_stage, run_passes
+from mlir_passes.places import Places
 from mlir_passes.resources import kernel_resources
 from mlir_passes.stderr_log import StderrLog
 from mlir_passes.toolkit import Toolkit
 from runtime_loader.code_object import CodeObject, CodeObjectError, read_code_object
-from runtime_loader.plan import TYPE_BITS, LaunchPlan
+from runtime_loader.plan import LaunchPlan
 from runtime_loader.specialisation import KernelEntry
 from runtime_loader.target import Target
 
 CODE_OBJECT = "code-object"
-_KERNARG = "kernarg"
+
+# The largest flat workgroup of every processor (AMDGPUUsage, "amdgpu-flat-work-group-size"); LLVM
+# takes a larger one without a word.
+MAX_WORKGROUP = 1024
 
 
 @dataclass(frozen=True)
@@ -52,26 +65,33 @@ def lower(
     log: StderrLog,
     capture: bool = False,
     on_stage: Callable[[str], None] = lambda name: None,
+    on_places: Callable[[Places], None] = lambda places: None,
 ) -> Artifact:
     """Lower `module` (in place) through FlyDSL's pass list `fragments`.
 
     Raises `LoweringError` naming the stage for anything that does not end in a code object that
-    matches its launch plan: a failing pass, an error on stderr, an undefined symbol, a kernarg
-    layout that contradicts the metadata note.
+    matches its launch plan: a failing pass, an operation that no pass lowers, an error on stderr,
+    an undefined symbol, a launch that the target cannot do, a kernarg layout that contradicts the
+    metadata note. `on_places` is given what places an error of LLVM, before LLVM runs: LLVM may end
+    the process.
     """
     stages: list[tuple[str, str]] = []
     clock = _Clock(on_stage)
+    log.forget()
     _drop_bare_targets(module)
     Pipeline.from_fragments(fragments, chipset=target.processor.split("-", 1)[0]).run(
         module,
         on_stage=clock.start,
         capture=(lambda name, text: stages.append((name, text))) if capture else None,
     )
+    places = survey(module)
+    on_places(places)
     _fix_target_features(module, target)
     symbols = launched_symbols(module)
     if not symbols:
-        raise LoweringError("launch-plan", "the launcher launches no kernel")
+        raise LoweringError(LAUNCH_PLAN, "the launcher launches no kernel")
     plan = extract_launch_plan(module, symbols)
+    _check_clusters(plan, module, target)
 
     directory = str(toolkit.directory)
     if capture:
@@ -81,13 +101,15 @@ def lower(
         stages.append((ISA, _isa(module, directory)))
     clock.start(CODE_OBJECT)
     run_passes(module, binary_stage(CODE_OBJECT, "fatbin", directory))
-    _check_log(log)
+    _check_log(log, places)
     code_object = _only_object(module)
-    parsed = _parse(code_object, target)
-    kernels = tuple(_kernel_entry(parsed, symbol) for symbol in symbols)
-    _check_kernarg(plan, kernels)
+    parsed = _parse(code_object, target, places)
+    kernels = {symbol: _kernel_entry(parsed, symbol, places) for symbol in symbols}
+    check_kernarg(module, kernels)
     clock.stop()
-    return Artifact(code_object, plan, kernels, tuple(stages), str(module), clock.seconds)
+    return Artifact(
+        code_object, plan, tuple(kernels.values()), tuple(stages), str(module), clock.seconds
+    )
 
 
 class _Clock:
@@ -107,13 +129,9 @@ class _Clock:
             self.seconds[name] = time.perf_counter() - began
 
 
-def _gpu_modules(module: Any) -> list[Any]:
-    return [op.operation for op in module.body.operations if op.operation.name == "gpu.module"]
-
-
 def _drop_bare_targets(module: Any) -> None:
     """FlyDSL 0.3 attaches a target without options beside the pipeline's, and both get compiled."""
-    for gpu_module in _gpu_modules(module):
+    for gpu_module in gpu_modules(module):
         if "targets" in gpu_module.attributes:
             del gpu_module.attributes["targets"]
 
@@ -128,13 +146,13 @@ def _fix_target_features(module: Any, target: Target) -> None:
     )
     with module.context, ir.Location.unknown():
         parsed = ir.Module.parse(f"llvm.module_flags [{flags}]")
-        for gpu_module in _gpu_modules(module):
+        for gpu_module in gpu_modules(module):
             block = gpu_module.regions[0].blocks[0]
             parsed.body.operations[0].operation.clone(ip=ir.InsertionPoint.at_block_begin(block))
 
 
 def _llvm_ir(module: Any) -> str:
-    return "\n".join(translate_module_to_llvmir(op) for op in _gpu_modules(module))
+    return "\n".join(translate_module_to_llvmir(op) for op in gpu_modules(module))
 
 
 def _isa(module: Any, toolkit: str) -> str:
@@ -160,22 +178,41 @@ def _only_object(module: Any) -> bytes:
     return objects[0]
 
 
-def _check_log(log: StderrLog) -> None:
-    errors = log.errors()
+def _check_clusters(plan: LaunchPlan, module: Any, target: Target) -> None:
+    """Clusters of more than one workgroup exist on gfx1250 only; FlyDSL compiles them anyway."""
+    if target.processor == "gfx1250":
+        return
+    ones = {
+        number
+        for number, op in numbered_ops(plan).items()
+        if op.name == "const" and op.constant == 1
+    }
+    for launch, op in zip(plan.launches(), host_launches(module), strict=True):
+        if launch.cluster is not None and not ones.issuperset(launch.cluster):
+            raise LoweringError(
+                LAUNCH_PLAN,
+                f"the launcher launches clusters of workgroups, which {target} does not have",
+                source_lines(op.operation.location),
+            )
+
+
+def _check_log(log: StderrLog, places: Places) -> None:
+    errors = "; ".join(dict.fromkeys(log.errors()))
     if errors:
-        raise LoweringError(CODE_OBJECT, f"LLVM reported: {'; '.join(dict.fromkeys(errors))}")
+        raise LoweringError(CODE_OBJECT, f"LLVM reported: {errors}", places.of(errors))
 
 
-def _parse(code_object: bytes, target: Target) -> CodeObject:
+def _parse(code_object: bytes, target: Target, places: Places) -> CodeObject:
     try:
         parsed = read_code_object(code_object)
     except CodeObjectError as error:
         raise LoweringError(CODE_OBJECT, str(error)) from None
     if parsed.undefined:
+        names = ", ".join(parsed.undefined)
         raise LoweringError(
             CODE_OBJECT,
-            f"nothing defines {', '.join(parsed.undefined)}: an operation was lowered to a call "
-            "that the device libraries do not have",
+            f"nothing defines {names}: it is called, and the device libraries do not have it",
+            places.of(names),
         )
     if parsed.target != target:
         raise LoweringError(
@@ -184,32 +221,17 @@ def _parse(code_object: bytes, target: Target) -> CodeObject:
     return parsed
 
 
-def _kernel_entry(code_object: CodeObject, symbol: str) -> KernelEntry:
+def _kernel_entry(code_object: CodeObject, symbol: str, places: Places) -> KernelEntry:
     kernel = code_object.kernels.get(symbol)
     if kernel is None:
         raise LoweringError(CODE_OBJECT, f"the launcher launches {symbol}, which was not emitted")
     resources = kernel_resources(kernel, code_object.target.processor)
+    workitems = math.prod(resources.workgroup)
+    if workitems > MAX_WORKGROUP:
+        raise LoweringError(
+            CODE_OBJECT,
+            f"{symbol} is launched with {workitems} workitems in a workgroup; the hardware has at "
+            f"most {MAX_WORKGROUP}",
+            places.of(symbol),
+        )
     return KernelEntry(symbol, kernel.kernarg, resources)
-
-
-def _check_kernarg(plan: LaunchPlan, kernels: tuple[KernelEntry, ...]) -> None:
-    """The launch operands, laid out in order at natural alignment, must be the note's layout."""
-    types = plan.value_types()
-    for launch in plan.launches():
-        kernel = kernels[launch.kernel]
-        sizes = [[max(TYPE_BITS[types[v]], 8) // 8 for v in leaves] for leaves in launch.args]
-        found = [(param.offset, param.size) for param in kernel.kernarg.params]
-        wanted = []
-        end = 0
-        for leaves in sizes:
-            # An aggregate is packed, so it may start anywhere.
-            alignment = leaves[0] if len(leaves) == 1 else 1
-            start = -(-end // alignment) * alignment
-            end = start + sum(leaves)
-            wanted.append((start, sum(leaves)))
-        if wanted != found:
-            raise LoweringError(
-                _KERNARG,
-                f"{kernel.symbol} takes (offset, size) {found} by its metadata, "
-                f"but the launcher passes {wanted}",
-            )

@@ -67,6 +67,9 @@ def _serve_once(connection: Any, running: dict[int, tuple[int, int]]) -> bool:
         else:
             number, pid = running.pop(ready)
             os.close(ready)
+            # What the job started and left running; not reaped yet, its pid is still its own.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
             _, status, usage = os.wait4(pid, 0)
             connection.send(("ended", number, status, usage.ru_maxrss))
     return True

@@ -4,9 +4,10 @@ A request may turn out to stand for several specialisations (a captured call tha
 launchers, a tuned kernel with several configurations). Then each is a job of its own: the first
 builds part 0 and says how many parts there are.
 
-Files of a job's directory: `stderr` (what native code printed), `stage` (the last stage entered),
-then `outcome.json` and, after a success, `code_object`, `specialisation.json` and `stages.json`.
-They are complete once `outcome.json` exists, which is written last.
+Files of a job's directory: `stderr` (what was printed), `stage` (the last stage entered),
+`places.json` (what an error of LLVM can be about), then `outcome.json` and, after a success,
+`code_object`, `specialisation.json` and `stages.json`. They are complete once `outcome.json`
+exists, which is written last.
 """
 
 from __future__ import annotations
@@ -14,24 +15,18 @@ from __future__ import annotations
 import json
 import os
 import sys
-import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flyc_cli.frontends.errors import InputError, TraceError
-from flyc_cli.manifest.model import (
-    EnumValue,
-    ListValue,
-    ObjectValue,
-    Request,
-    TupleValue,
-    TypeValue,
-    Value,
-)
+from flyc_cli.manifest.model import Request
+from mlir_passes.places import Places
 from mlir_passes.toolkit import LLD_VERSION, Toolkit
-from runtime_loader.signature import Form
 from runtime_loader.specialisation import Specialisation
+
+if TYPE_CHECKING:
+    from flyc_cli.frontends.reach import Part
 
 
 @dataclass(frozen=True)
@@ -54,12 +49,13 @@ def run_job(job: Job) -> None:
 
     Every failure ends in `outcome.json`; only a crash of native code leaves none.
     """
-    from flyc_cli.frontends.torch_standin import TorchRequested
+    from flyc_cli.frontends.reach import Part
+    from flyc_cli.frontends.torch_standin import TorchRequested, torch_was_requested
     from mlir_passes.errors import LoweringError
     from mlir_passes.stderr_log import StderrLog
 
     outcome: dict[str, Any]
-    part = _Part(job.request.kernel, job.request.params)
+    part = Part(job.part, job.request.kernel, job.request.params)
     with StderrLog(job.directory / "stderr") as log:
         try:
             outcome = {"kind": "built", "seconds": _build(job, part, log)}
@@ -72,28 +68,28 @@ def run_job(job: Job) -> None:
         except LoweringError as error:
             places = [(line.file, line.line) for line in error.source]
             outcome = _failure(error.stage, error.message, places)
-    _write(job.directory / "outcome.json", json.dumps({**vars(part), **outcome}))
+    if torch_was_requested():
+        # Whatever came after: the module may have caught the request, and gone on without torch.
+        outcome = {"kind": "torch"}
+    _write(job.directory / "outcome.json", json.dumps({**_named(part), **outcome}))
 
 
-@dataclass
-class _Part:
-    """Which of the request's specialisations this is, and of how many: filled in as it turns out.
-
-    `optional`: it is one configuration of a tuned kernel.
-    """
-
-    kernel: str
-    params: dict[str, Any]
-    parts: int = 1
-    optional: bool = False
+def _named(part: Part) -> dict[str, Any]:
+    return {
+        "kernel": part.kernel,
+        "params": part.params,
+        "parts": part.parts,
+        "optional": part.optional,
+    }
 
 
 def _failure(stage: str, message: str, source: list[tuple[str, int]]) -> dict[str, Any]:
     return {"kind": "failed", "stage": stage, "message": message, "source": source}
 
 
-def _build(job: Job, part: _Part, log: Any) -> dict[str, float]:
+def _build(job: Job, part: Part, log: Any) -> dict[str, float]:
     from flyc_cli.frontends import flydsl_adapter as adapter
+    from flyc_cli.frontends.reach import trace_part
     from mlir_passes.lowering import Artifact, lower
 
     request = job.request
@@ -101,14 +97,13 @@ def _build(job: Job, part: _Part, log: Any) -> dict[str, float]:
     def enter(stage: str) -> None:
         _write(job.directory / "stage", stage)
 
-    enter("import")
+    def note_places(places: Places) -> None:
+        _write(job.directory / "places.json", json.dumps(places.to_json()))
+
     sys.dont_write_bytecode = True
     sys.path[:0] = request.python_path
     os.environ["LLD_VERSION"] = LLD_VERSION
     adapter.set_environment(request.target.processor, request.env)
-    launcher = _user_code("import", lambda: _launcher(request))
-    constexpr = _user_code("import", lambda: _python_values(request.constexpr))
-    forms, call = adapter.order_arguments(launcher, request.args, constexpr)
 
     artifacts: list[Artifact] = []
 
@@ -122,140 +117,35 @@ def _build(job: Job, part: _Part, log: Any) -> dict[str, float]:
                 log=log,
                 capture=job.capture,
                 on_stage=enter,
+                on_places=note_places,
             )
         )
 
-    enter("trace")
-    _user_code("trace", lambda: adapter.trace(launcher, call, request.hints, lower_traced))
+    trace_part(request, part, enter, lower_traced)
     (artifact,) = artifacts
-    _write_artifact(job, part, forms, artifact)
+    _write_artifact(job, part, artifact)
     return artifact.seconds
 
 
-def _write_artifact(job: Job, part: _Part, forms: tuple[Form, ...], artifact: Any) -> None:
+def _write_artifact(job: Job, part: Part, artifact: Any) -> None:
     import hashlib
 
     specialisation = Specialisation(
         kernel=part.kernel,
         target=job.request.target,
         params=part.params,
-        signature=forms,
+        signature=part.forms,
         plan=artifact.plan,
         kernels=artifact.kernels,
         code_object=hashlib.sha256(artifact.code_object).hexdigest(),
-        launcher=str(job.request.source),
-        hints=job.request.hints,
+        launcher=part.launcher,
+        hints=part.hints,
     )
     (job.directory / "code_object").write_bytes(artifact.code_object)
     _write(job.directory / "stages.json", json.dumps(artifact.stages))
     if job.keep_host:
         _write(job.directory / "host.mlir", artifact.host)
     _write(job.directory / "specialisation.json", json.dumps(specialisation.to_json()))
-
-
-def _launcher(request: Request) -> Any:
-    from flyc_cli.frontends import flydsl_adapter as adapter
-
-    source = request.source
-    value = adapter.import_object(source.module, source.qualname)
-    if source.kind == "factory":
-        if not callable(value) or adapter.is_launcher(value):
-            raise InputError(f"{source} is not a factory function; list it as a launcher")
-        value = value(**_python_values(source.kwargs))
-        if source.select is not None:
-            value = _select(value, source)
-    if adapter.is_launcher(value):
-        return value
-    raise InputError(f"{source}{_not_a_launcher(value, source.kind)}")
-
-
-def _select(value: Any, source: Any) -> Any:
-    try:
-        return value[source.select]
-    except (LookupError, TypeError):
-        raise InputError(
-            f"{source} returned {_shape(value)}; it has no {source.select!r}"
-        ) from None
-
-
-def _not_a_launcher(value: Any, kind: str) -> str:
-    if kind == "launcher":
-        hint = "; a function that returns a launcher is a factory" if callable(value) else ""
-        return f" is {type(value).__name__}, not a @flyc.jit launcher{hint}"
-    return f" returned {_shape(value)}, not a @flyc.jit launcher: pick one with select"
-
-
-def _shape(value: Any) -> str:
-    if isinstance(value, dict):
-        return f"a mapping with {', '.join(map(repr, value))}"
-    if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)}"
-    return type(value).__name__
-
-
-def _python_values(values: dict[str, Value]) -> dict[str, Any]:
-    return {name: _python_value(value) for name, value in values.items()}
-
-
-def _python_value(value: Value) -> Any:
-    from flyc_cli.frontends import flydsl_adapter as adapter
-
-    if isinstance(value, TypeValue):
-        return adapter.numeric_type(value.name)
-    if isinstance(value, ObjectValue | EnumValue):
-        return adapter.import_object(value.module, value.qualname)
-    if isinstance(value, TupleValue):
-        return tuple(_python_value(item) for item in value.items)
-    if isinstance(value, ListValue):
-        return [_python_value(item) for item in value.items]
-    return value
-
-
-def _user_code(stage: str, run: Any) -> Any:
-    """Run code of the kernel's author; what it raises becomes a `TraceError` with its place."""
-    from mlir_passes.errors import LoweringError
-
-    try:
-        return run()
-    except (InputError, TraceError, LoweringError):
-        raise
-    except ModuleNotFoundError as error:
-        raise _import_error(error) from None
-    except Exception as error:
-        raise TraceError(stage, _describe(error), _user_frames(error)) from None
-
-
-def _import_error(error: ModuleNotFoundError) -> Exception:
-    frames = _user_frames(error)
-    if not frames:
-        return InputError(f"no module named {error.name}: is its directory in python_path?")
-    hint = f"no module named {error.name}: install it, or add its directory to python_path"
-    return TraceError("import", hint, frames)
-
-
-def _describe(error: Exception) -> str:
-    text = str(error).strip()
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _user_frames(error: BaseException) -> tuple[tuple[str, int], ...]:
-    """The frames of the author's own files, innermost first."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return ((error.filename, error.lineno or 1),)
-    import flydsl
-
-    import mlir_passes
-    import runtime_loader
-
-    ours = (flydsl, mlir_passes, runtime_loader)
-    hidden = [str(Path(str(module.__file__)).parent) for module in ours]
-    hidden += [str(Path(__file__).parents[1]), str(Path(os.__file__).parent), "<"]
-    frames = [
-        (frame.filename, frame.lineno or 0)
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith(tuple(hidden))
-    ]
-    return tuple(reversed(frames))
 
 
 def _write(path: Path, text: str) -> None:

@@ -18,7 +18,9 @@ from typing import Any
 
 from flyc_cli.build.fork_server import server_socket
 from flyc_cli.build.job import Job
+from flyc_cli.frontends.environment import without_settings
 from flyc_cli.manifest.model import Request
+from mlir_passes.places import Places
 from mlir_passes.toolkit import Toolkit
 from runtime_loader.checked import Fields
 from runtime_loader.errors import FlycError
@@ -153,7 +155,9 @@ class _Run:
 
     def _start(self, number: int) -> None:
         job = self._jobs[number]
-        mode = TORCH if job.request.source.module in self._wants_torch else STANDIN
+        source = job.request.source
+        torch = source.kind == "capture" or source.module in self._wants_torch
+        mode = TORCH if torch else STANDIN
         if mode not in self._servers:
             self._servers[mode] = _start_server(mode)
         server = self._servers[mode]
@@ -198,7 +202,10 @@ class _Run:
 def _start_server(mode: str) -> _Server:
     connection, descriptor = server_socket()
     root = Path(__file__).parents[2]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), *_python_path()])}
+    environment = {
+        **without_settings(os.environ),
+        "PYTHONPATH": os.pathsep.join([str(root), *_python_path()]),
+    }
     process = subprocess.Popen(
         [sys.executable, "-m", "flyc_cli.build.fork_server", str(descriptor), mode],
         pass_fds=[descriptor],
@@ -267,12 +274,15 @@ def _death(job: Job, status: int) -> Failed:
     tail = _text(job.directory / "stderr")[-_STDERR_TAIL:].strip()
     code = os.waitstatus_to_exitcode(status)
     message = f"the worker died ({_exit_text(code)})"
+    places = _text(job.directory / "places.json")
+    trail = Places.from_json(json.loads(places)).of(tail) if places else ()
     return Failed(
         job.request,
         "died",
         stage,
         f"{message}: {tail}" if tail else message,
         entry=job.request.kernel,
+        source=tuple((line.file, line.line) for line in trail),
     )
 
 

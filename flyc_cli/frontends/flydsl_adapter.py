@@ -17,19 +17,23 @@ import importlib
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import flydsl
 import flydsl.expr as fx
+from flydsl._mlir import ir
 from flydsl.compiler import jit_function
 from flydsl.compiler.jit_argument import (
     JitArgumentRegistry,
     PointerJitArg,
     is_type_param_annotation,
 )
-from flydsl.expr.typing import Constexpr, Stream, Tensor
+from flydsl.expr.numeric import Numeric
+from flydsl.expr.struct import is_struct_type
+from flydsl.expr.typing import Constexpr, Pointer, Stream, Tensor
 
+from flyc_cli.frontends.environment import without_settings
 from flyc_cli.frontends.errors import InputError
 from flyc_cli.frontends.versions import CHECKED_VERSIONS
 from runtime_loader.signature import (
@@ -63,15 +67,12 @@ _NUMERICS = {
     **{f"u{bits}": f"Uint{bits}" for bits in (8, 16, 32, 64)},
 }
 
-# Environment that decides what FlyDSL compiles; a build must not depend on the user's shell.
-_FORGOTTEN = ("FLYDSL_", "ARCH", "HSA_OVERRIDE_GFX_VERSION", "COMPILE_ONLY")
-
 
 def set_environment(processor: str, extra: Mapping[str, str]) -> None:
     """Fix what FlyDSL reads from the environment, before any kernel module is imported."""
-    for name in list(os.environ):
-        if name.startswith(_FORGOTTEN):
-            del os.environ[name]
+    kept = without_settings(os.environ)
+    for name in os.environ.keys() - kept.keys():
+        del os.environ[name]
     os.environ.update(
         extra,
         COMPILE_ONLY="1",
@@ -89,15 +90,39 @@ def numeric_type(name: str) -> Any:
     return numeric
 
 
+def numeric_name(numeric: Any) -> str | None:
+    """The element type's name for FlyDSL's numeric class, if it is one."""
+    if not isinstance(numeric, type):
+        return None
+    return next((n for n, c in _NUMERICS.items() if getattr(fx, c, None) is numeric), None)
+
+
+def element_name(mlir: str) -> str | None:
+    """The element type's name for MLIR's (`f8E4M3FN`), if there is one."""
+    name = mlir.lower()
+    return name if name in _NUMERICS else None
+
+
+def _element_type(name: str) -> Any:
+    # FlyDSL takes such tensors from torch, and has no numeric class for them.
+    if name == "f8e5m2fnuz":
+        return ir.Float8E5M2FNUZType.get()
+    return numeric_type(name).ir_type
+
+
 class TensorArgument:
     """A `JitArgument` that has a tensor's type and no tensor: it can be compiled, not launched."""
 
     def __init__(self, form: TensorForm) -> None:
         self._form = form
 
+    def form_named(self, name: str) -> TensorForm:
+        """The tensor's form, as the argument `name` of another function."""
+        return replace(self._form, name=name)
+
     def __get_ir_types__(self) -> list[Any]:
         form = self._form
-        element = numeric_type(form.dtype).ir_type
+        element = _element_type(form.dtype)
         return [
             fx.MemRefType.get(
                 element, list(form.shape), list(form.strides), form.stride_bits == 32, form.align
@@ -147,7 +172,7 @@ def order_arguments(
     call: dict[str, Any] = {}
     for name, parameter in launcher_signature(launcher).parameters.items():
         annotation = parameter.annotation
-        if _is_compile_time(annotation):
+        if is_compile_time(annotation):
             if name in values:
                 call[name] = values.pop(name)
             elif name in by_name:
@@ -162,10 +187,10 @@ def order_arguments(
             what = "a run-time argument, not a constexpr" if name in values else "not described"
             raise InputError(f"argument {name} is {what}: add it to args")
         ordered.append(form)
-        call[name] = _jit_argument(form, annotation)
+        call[name] = _checked_argument(form, annotation)
     _refuse_leftovers([*values, *by_name], launcher)
     if not any(isinstance(form, StreamForm) for form in ordered):
-        ordered.append(StreamForm("stream", implicit=True))
+        ordered.append(StreamForm(_free_name("stream", call), implicit=True))
     return tuple(ordered), call
 
 
@@ -174,8 +199,12 @@ def trace(
     call: Mapping[str, Any],
     hints: Mapping[str, Any],
     lower: Callable[[Traced], None],
+    owner: object = None,
 ) -> None:
-    """Trace `launcher` and call `lower` with the module at the point where FlyDSL lowers it."""
+    """Trace `launcher` and call `lower` with the module at the point where FlyDSL lowers it.
+
+    `owner` is the object that a launcher with a `self` parameter is a method of.
+    """
     if not callable(getattr(jit_function, "_run_pipeline", None)):
         raise InputError(
             f"FlyDSL {VERSION} has no jit_function._run_pipeline, which flyc builds on; flyc was "
@@ -190,12 +219,13 @@ def trace(
 
     launcher.compile_hints = {**launcher.compile_hints, **hints}
     jit_function._run_pipeline = run_pipeline
-    launcher(**call)
+    launcher(*(() if owner is None else (owner,)), **call)
     if not reached:
         raise InputError(f"FlyDSL {VERSION} did not lower the launcher when it was called")
 
 
-def _is_compile_time(annotation: Any) -> bool:
+def is_compile_time(annotation: Any) -> bool:
+    """Whether a parameter with this annotation is fixed at compile time."""
     return bool(
         Constexpr.is_constexpr_annotation(annotation) or is_type_param_annotation(annotation)
     )
@@ -207,6 +237,37 @@ def _refuse_leftovers(names: Sequence[str], launcher: Any) -> None:
         raise InputError(
             f"the launcher has no parameter {', '.join(names)}; its parameters are {known}"
         )
+
+
+def _free_name(name: str, taken: Mapping[str, Any]) -> str:
+    return _free_name(f"{name}_", taken) if name in taken else name
+
+
+# What an annotation says an argument is: the annotated class, the form, and both in words.
+_KINDS: tuple[tuple[type, type, str], ...] = (
+    (Tensor, TensorForm, "a tensor"),
+    (Pointer, PointerForm, "a pointer"),
+    (Stream, StreamForm, "the stream"),
+    (Numeric, ScalarForm, "a scalar"),
+)
+
+
+def _checked_argument(form: Form, annotation: Any) -> Any:
+    """The argument for `form`, unless the launcher says that it is of another kind.
+
+    FlyDSL only warns, and then fails wherever the body first uses the argument.
+    """
+    described = next((words for _, kind, words in _KINDS if isinstance(form, kind)), "a struct")
+    if isinstance(annotation, type) and annotation is not inspect.Parameter.empty:
+        declared = next((words for c, _, words in _KINDS if issubclass(annotation, c)), None)
+        if declared is None and is_struct_type(annotation):
+            declared = "a struct"
+        if declared is not None and declared != described:
+            raise InputError(
+                f"argument {form.name} is {described} in the manifest, but the launcher declares "
+                f"{declared} ({annotation.__name__})"
+            )
+    return _jit_argument(form, annotation)
 
 
 @functools.singledispatch
@@ -249,9 +310,11 @@ def _(form: StructForm, annotation: Any) -> Any:
     if not isinstance(annotation, type):
         raise InputError(f"argument {form.name} is a struct: annotate its type in the launcher")
     hints = inspect.get_annotations(annotation, eval_str=True)
-    return annotation(
-        **{field.name: _jit_argument(field, hints.get(field.name)) for field in form.fields}
-    )
+    fields = {field.name: _checked_argument(field, hints.get(field.name)) for field in form.fields}
+    try:
+        return annotation(**fields)
+    except TypeError as error:
+        raise InputError(f"argument {form.name}: {error}") from None
 
 
 def import_object(module: str, qualname: str) -> Any:
@@ -266,6 +329,19 @@ def import_object(module: str, qualname: str) -> Any:
             have = f"; its launchers are {', '.join(launchers)}" if launchers else ""
             raise InputError(f"{where} has no {part}{have}") from None
     return value
+
+
+def placeholders(
+    forms: Sequence[Form], signature: inspect.Signature | None = None
+) -> dict[str, Any]:
+    """Arguments that have the types of `forms` and no values, by name."""
+    parameters = signature.parameters if signature else {}
+    return {
+        form.name: _jit_argument(
+            form, parameters[form.name].annotation if form.name in parameters else None
+        )
+        for form in forms
+    }
 
 
 def describe_toolchain() -> dict[str, str]:

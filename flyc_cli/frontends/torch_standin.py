@@ -51,11 +51,19 @@ def import_flydsl_without_torch() -> None:
         sys.meta_path.insert(0, _TorchFinder())
 
 
+def torch_was_requested() -> bool:
+    """Whether an import of torch raised `TorchRequested`, caught or not."""
+    return _TorchFinder.requested
+
+
 class _TorchFinder(importlib.abc.MetaPathFinder):
+    requested = False
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> None:
         if fullname.partition(".")[0] == "torch":
+            _TorchFinder.requested = True
             raise TorchRequested
 
 
