@@ -11,6 +11,7 @@ from typing import Protocol
 from flyc_cli.build.failures import BuildError
 from flyc_cli.build.jobs import default_jobs
 from flyc_cli.build.supervisor import Built, Failed, Outcome, compile_all
+from flyc_cli.build.tables import collect_tables
 from flyc_cli.build.toolchain import installed_compiler, open_toolkit, provenance
 from flyc_cli.bundle_writer import BundleContents, WrittenBundle, write_bundle
 from flyc_cli.manifest import Manifest, Request, expand, load_manifest
@@ -131,5 +132,6 @@ def build(
         code_objects={b.specialisation.code_object: b.code_object for b in compiled.built},
         stages={b.specialisation.key(): b.stages for b in compiled.built} if stages else {},
         parameter_order={b.request.kernel: tuple(b.request.params) for b in compiled.built},
+        tables=collect_tables(planned.manifest, compiled.built),
     )
     return write_bundle(directory, contents, jobs=jobs)

@@ -1,11 +1,13 @@
 """Manifests: read, check and expand them to build requests (docs/manifest.md)."""
 
-from flyc_cli.manifest.expand import MAX_REQUESTS, SelectionError, expand
+from flyc_cli.manifest.expand import MAX_REQUESTS, SelectionError, expand, table_keys
 from flyc_cli.manifest.model import (
     Arg,
     ArgDefaults,
     Defaults,
+    Device,
     EnumValue,
+    ExampleArg,
     Exclusion,
     Kernel,
     ListValue,
@@ -17,6 +19,7 @@ from flyc_cli.manifest.model import (
     ScalarArg,
     Source,
     StructArg,
+    TableKeys,
     TensorArg,
     Toolchain,
     TupleValue,
@@ -32,7 +35,9 @@ __all__ = [
     "Arg",
     "ArgDefaults",
     "Defaults",
+    "Device",
     "EnumValue",
+    "ExampleArg",
     "Exclusion",
     "Kernel",
     "ListValue",
@@ -47,6 +52,7 @@ __all__ = [
     "SelectionError",
     "Source",
     "StructArg",
+    "TableKeys",
     "TensorArg",
     "Toolchain",
     "TupleValue",
@@ -56,4 +62,5 @@ __all__ = [
     "json_value",
     "load_manifest",
     "parse_manifest",
+    "table_keys",
 ]

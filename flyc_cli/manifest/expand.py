@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, NoReturn
 
+from flyc_cli.manifest.captures import example_arguments, for_target
 from flyc_cli.manifest.expressions import ExpressionError, has_template, parse_template
 from flyc_cli.manifest.forms import make_form
 from flyc_cli.manifest.messages import choices, nearest, shown
@@ -27,6 +28,7 @@ from flyc_cli.manifest.model import (
     Request,
     Row,
     Source,
+    TableKeys,
     TupleValue,
     TypeValue,
     Value,
@@ -101,6 +103,21 @@ class _Combination:
     values: Mapping[str, Value]
     targets: tuple[Target, ...]
     spot: Spot
+    keys: tuple[Mapping[str, Any], ...] = ()
+
+
+def table_keys(kernel: Kernel) -> tuple[TableKeys | None, tuple[str, ...]]:
+    """What a kernel's table is looked up with, and which of those are swept parameters.
+
+    A parameter that has several values beside those of the rows tells the table's specialisations
+    apart, so it is an exact key.
+    """
+    if kernel.table is None:
+        return None, ()
+    columns = kernel.matrix[0].values
+    every = {**kernel.kwargs, **kernel.constexpr, **kernel.params}
+    swept = tuple(n for n, values in every.items() if n not in columns and len(values) > 1)
+    return TableKeys((*kernel.table.names, *swept), kernel.table.nearest), swept
 
 
 class _Expansion:
@@ -118,6 +135,7 @@ class _Expansion:
             for root in (*self._kernel.python_path, *manifest.python_path)
         )
         self.targets = _targets(manifest, self._kernel)
+        self._swept_keys = table_keys(self._kernel)[1]
 
     def check_size(self, limit: int) -> None:
         kernel = self._kernel
@@ -132,6 +150,7 @@ class _Expansion:
 
     def requests(self) -> Iterator[Request]:
         seen: dict[tuple[bytes, Target], Spot] = {}
+        rows: dict[tuple[bytes, Target], Spot] = {}
         for combination in self._combinations():
             with self._named(combination):
                 scope = self._scope(combination)
@@ -148,7 +167,20 @@ class _Expansion:
             if targets:
                 with self._named(combination):
                     request = self._build(combination, scope, targets[0])
-                yield from (replace(request, target=target) for target in targets)
+                for target, keys in itertools.product(targets, request.rows):
+                    other = rows.setdefault((params_key(keys), target), combination.spot)
+                    if other is not combination.spot:
+                        combination.spot.fail(
+                            f"{format_params(dict(keys))} for {target} is at line "
+                            f"{other.place.line} too; a lookup could not tell them apart"
+                        )
+                for target in targets:
+                    specialised = replace(request, target=target)
+                    if self._kernel.capture:
+                        specialised = for_target(
+                            specialised, self._kernel.device, scope.resolve, self._spot
+                        )
+                    yield specialised
         for i, count in enumerate(self._excluded):
             if not count:
                 self._fail_unmatched(i)
@@ -189,7 +221,7 @@ class _Expansion:
         kernel, spot = self._kernel, self._spot
         swept = self._swept()
         rows: list[tuple[Row, Spot]] = [
-            (row, spot.at("matrix", i)) for i, row in enumerate(kernel.matrix)
+            (row, row.spot or spot.at("matrix", i)) for i, row in enumerate(kernel.matrix)
         ] or [(Row({}), spot)]
         for row, row_spot in rows:
             self._check_row(row, row_spot)
@@ -197,7 +229,7 @@ class _Expansion:
         for values in itertools.product(*swept.values()):
             for row, row_spot in rows:
                 combined = {**dict(zip(swept, values, strict=True)), **row.values}
-                yield _Combination(combined, row.targets, row_spot)
+                yield _Combination(combined, row.targets, row_spot, row.keys)
         for i, row in enumerate(kernel.include):
             yield self._included(row, swept, spot.at("include", i))
 
@@ -281,16 +313,22 @@ class _Expansion:
             by_section[section][name] = scope.values[name]
         module, _, qualname = self._source_path.partition(":")
         source = Source(
-            kind="launcher" if kernel.launcher else "factory",
+            kind="launcher" if kernel.launcher else "factory" if kernel.factory else "capture",
             module=module,
             qualname=qualname,
             kwargs=by_section["kwargs"],
             select=kernel.select,
+            host_data=kernel.tensors == "cpu",
         )
-        args = tuple(
-            make_form(name, arg, manifest.defaults.args, scope.resolve, self._spot.at("args", name))
-            for name, arg in kernel.args.items()
-        )
+        spot = self._spot.at("args")
+        if kernel.capture:
+            args, examples = example_arguments(kernel.args, scope.resolve, spot)
+            source = replace(source, examples=examples)
+        else:
+            args = tuple(
+                make_form(name, arg, manifest.defaults.args, scope.resolve, spot.at(name))
+                for name, arg in kernel.args.items()
+            )
         streams = [form.name for form in args if isinstance(form, StreamForm)]
         if len(streams) > 1:
             self._spot.at("args", streams[1]).fail(
@@ -309,7 +347,15 @@ class _Expansion:
             env=env,
             python_path=self._python_path,
             where=combination.spot.place,
+            rows=self._table_rows(combination, scope),
         )
+
+    def _table_rows(
+        self, combination: _Combination, scope: _Scope
+    ) -> tuple[Mapping[str, Any], ...]:
+        """The keys of the table rows that this combination stands for; what is swept is one too."""
+        swept = {name: scope.params[name] for name in self._swept_keys}
+        return tuple({**keys, **swept} for keys in combination.keys)
 
     def _merged(self, section: str) -> Iterator[tuple[str, Any, Spot]]:
         """The entries of `hints` or `env`: the kernel's own before the defaults; null drops one."""
@@ -346,7 +392,7 @@ class _Expansion:
 
 
 def _source_path(kernel: Kernel) -> str:
-    path = kernel.launcher or kernel.factory
+    path = kernel.launcher or kernel.factory or kernel.capture
     assert path is not None
     return path
 
@@ -357,7 +403,7 @@ def _sections(kernel: Kernel) -> dict[str, str]:
     sections |= dict.fromkeys(kernel.constexpr, "constexpr")
     sections |= dict.fromkeys(kernel.params, "params")
     for name in kernel.matrix[0].values if kernel.matrix else ():
-        sections.setdefault(name, "kwargs" if kernel.factory else "constexpr")
+        sections.setdefault(name, "constexpr" if kernel.launcher else "kwargs")
     return sections
 
 

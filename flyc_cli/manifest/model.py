@@ -119,15 +119,37 @@ class StructArg:
     fields: Mapping[str, Arg]
 
 
-Arg: TypeAlias = "TensorArg | PointerArg | ScalarArg | StructArg"
+@dataclass(frozen=True)
+class ExampleArg:
+    """A plain value that captured code is called with; it is no parameter."""
+
+    value: bool | int | float | None
+
+
+Arg: TypeAlias = "TensorArg | PointerArg | ScalarArg | StructArg | ExampleArg"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of `matrix` or `include`: a value by parameter, and the targets that it is for."""
+    """One row of `matrix`, `include` or `rows`: a value by parameter, and its targets.
+
+    A row of a tuned table also has what it is looked up with: `keys` are the plain values by name
+    of every line of the table that has these values, `spot` is the first of them.
+    """
 
     values: Mapping[str, Value]
     targets: tuple[Target, ...] = ()
+    keys: tuple[Mapping[str, Any], ...] = ()
+    spot: Spot | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class TableKeys:
+    """What a kernel's tuned table is looked up with; `nearest` are those of `names` that need not
+    match (runtime_loader.table)."""
+
+    names: tuple[str, ...]
+    nearest: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -143,19 +165,25 @@ class Exclusion:
 class Kernel:
     """One entry of `kernels`.
 
-    Either `launcher` or `factory` (with `select`) is given, as `module:name`. `kwargs`,
+    One of `launcher`, `factory` (with `select`) and `capture` (with `device` and `tensors`) is
+    given, as `module:name`. `kwargs`,
     `constexpr` and `params` hold the swept values of each parameter; a parameter of `matrix` that
-    none of them names is a factory's keyword argument or a launcher's compile-time value.
+    none of them names is a factory's keyword argument or a launcher's compile-time value. The rows
+    of `rows` are in `matrix`; `table` says what the bundle's table of them is looked up with.
     """
 
     name: str
     launcher: str | None = None
     factory: str | None = None
-    select: str | int | None = None
+    capture: str | None = None
+    select: str | int | tuple[str | int, ...] | None = None
+    device: Mapping[str, Any] = field(default_factory=dict)
+    tensors: str = "fake"
     kwargs: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     constexpr: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     params: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     matrix: tuple[Row, ...] = ()
+    table: TableKeys | None = None
     include: tuple[Row, ...] = ()
     exclude: tuple[Exclusion, ...] = ()
     targets: tuple[Target, ...] = ()
@@ -163,6 +191,16 @@ class Kernel:
     hints: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str | None] = field(default_factory=dict)
     python_path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Device:
+    """`device`: what captured code sees. `units` as `multi_processor_count` counts them (compute
+    units, or workgroup processors on RDNA), `memory` in bytes."""
+
+    name: str
+    units: int
+    memory: int
 
 
 @dataclass(frozen=True)
@@ -194,7 +232,8 @@ class Toolchain:
 class Manifest:
     """A whole manifest. `directory` is what its relative paths start from.
 
-    `sha256` (hex) is that of the file; `spot` knows the place of every value in it.
+    `sha256` (hex) is that of the file and of the row files that it names; `spot` knows the place of
+    every value in the file.
     """
 
     name: str
@@ -210,17 +249,21 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a launcher comes from: `kind` is `launcher` or `factory`.
+    """Where a launcher comes from: `kind` is `launcher`, `factory` or `capture`.
 
-    A factory is called with `kwargs`; `select` then picks one of a tuple (by index) or one of a
-    mapping (by key).
+    A factory is called with `kwargs`; `select` then picks an item (by index or key) or attribute
+    of what it returns, or several. Captured code is called with `kwargs`, the plain values
+    `examples` and tensors like the request's `args`, on `device`; `host_data`: they have values.
     """
 
     kind: str
     module: str
     qualname: str
     kwargs: dict[str, Value] = field(default_factory=dict)
-    select: str | int | None = None
+    select: str | int | tuple[str | int, ...] | None = None
+    device: Device | None = None
+    examples: dict[str, Any] = field(default_factory=dict)
+    host_data: bool = False
 
     def __str__(self) -> str:
         return f"{self.module}:{self.qualname}"
@@ -230,7 +273,8 @@ class Source:
 class Request:
     """One specialisation to build. `params` are plain JSON; everything else is resolved.
 
-    `python_path` entries are absolute; `where` is the entry or row that asked for it.
+    `python_path` entries are absolute; `where` is the entry or row that asked for it. `rows` are
+    the keys of every row of the kernel's tuned table that means this specialisation.
     """
 
     kernel: str
@@ -243,6 +287,7 @@ class Request:
     env: dict[str, str]
     python_path: tuple[str, ...]
     where: Place
+    rows: tuple[Mapping[str, Any], ...] = ()
 
     def key(self) -> bytes:
         """The index key that the specialisation will have in the bundle."""

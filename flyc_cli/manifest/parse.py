@@ -5,12 +5,14 @@ What depends on the parameters (dtypes, extents, hints, ...) is checked by `expa
 
 from __future__ import annotations
 
+import hashlib
 import keyword
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from flyc_cli.manifest.csv_file import TYPES
 from flyc_cli.manifest.expressions import ExpressionError, has_template, parse_template
 from flyc_cli.manifest.forms import MAX_ALIGN
 from flyc_cli.manifest.messages import choices, kind_of, nearest, shown
@@ -19,6 +21,7 @@ from flyc_cli.manifest.model import (
     ArgDefaults,
     Defaults,
     EnumValue,
+    ExampleArg,
     Exclusion,
     Extent,
     Kernel,
@@ -29,12 +32,21 @@ from flyc_cli.manifest.model import (
     Row,
     ScalarArg,
     StructArg,
+    TableKeys,
     TensorArg,
     Toolchain,
     TupleValue,
     TypeValue,
     Value,
     covers,
+)
+from flyc_cli.manifest.rows import (
+    Column,
+    RawRows,
+    RowsSpec,
+    read_rows_file,
+    table_rows,
+    yaml_rows,
 )
 from flyc_cli.manifest.source import Document, Spot, parse_document, read_document
 from runtime_loader.target import SUPPORTED, Target, TargetError
@@ -65,7 +77,7 @@ _BUNDLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _KERNEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,99}")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_RESERVED = ("targets", "when", "min", "max")
+_RESERVED = ("targets", "when", "min", "max", "device")
 
 
 def load_manifest(path: Path | str) -> Manifest:
@@ -173,10 +185,11 @@ def _manifest(document: Document, directory: Path) -> Manifest:
         version.fail(f"manifest version {shown(version.value)}; this flyc reads version 1")
     targets: tuple[Target, ...] = fields.get("targets", lambda c: _targets(c), ())
     defaults = fields.get("defaults", lambda cursor: _defaults(cursor, targets), Defaults())
-    kernels = tuple(
-        _KernelParser(cursor, targets, directory).kernel()
+    parsers = [
+        _KernelParser(cursor, targets, defaults, directory)
         for cursor in fields["kernels"].items("kernels")
-    )
+    ]
+    kernels = tuple(parser.kernel() for parser in parsers)
     _check_unique(kernels, fields["kernels"].spot)
     if not targets and not defaults.targets:
         for i, kernel in enumerate(kernels):
@@ -194,9 +207,14 @@ def _manifest(document: Document, directory: Path) -> Manifest:
         python_path=fields.get("python_path", lambda c: _python_path(c, directory), (".",)),
         defaults=defaults,
         toolchain=fields.get("toolchain", lambda c: _toolchain(c, directory), Toolchain()),
-        sha256=document.sha256,
+        sha256=_combined([document.sha256, *(h for p in parsers for h in p.hashes)]),
         spot=document.spot,
     )
+
+
+def _combined(hashes: list[str]) -> str:
+    """One SHA-256 for a manifest and the files that it names; a manifest alone keeps its own."""
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 def _check_unique(kernels: tuple[Kernel, ...], spot: Spot) -> None:
@@ -344,18 +362,43 @@ def _python_name(cursor: _Cursor, example: str) -> tuple[str, str]:
     return module, qualname
 
 
+# What a kernel comes from, with an example, and the keys that only some of them have.
+_SOURCES = {
+    "launcher": "norms:rmsnorm",
+    "factory": "gemms:compile_gemm",
+    "capture": "attention:forward",
+}
+_ONLY_FOR = {
+    "kwargs": ("factory", "capture"),
+    "select": ("factory",),
+    "constexpr": ("launcher", "factory"),
+    "device": ("capture",),
+    "tensors": ("capture",),
+}
+
+
 class _KernelParser:
     """One entry of `kernels`."""
 
     _KEYS = (
         *("name", "launcher", "factory", "select", "kwargs", "constexpr", "params", "matrix"),
-        *("include", "exclude", "targets", "args", "hints", "env", "python_path"),
+        *("rows", "include", "exclude", "targets", "args", "hints", "env", "python_path"),
+        *("capture", "device", "tensors"),
     )
 
-    def __init__(self, cursor: _Cursor, targets: tuple[Target, ...], directory: Path) -> None:
+    def __init__(
+        self,
+        cursor: _Cursor,
+        targets: tuple[Target, ...],
+        defaults: Defaults,
+        directory: Path,
+    ) -> None:
         self._cursor = cursor
         self._fields = cursor.fields("a kernel", self._KEYS, ("name",))
         self._targets = targets
+        self._defaults = defaults
+        self.hashes: list[str] = []
+        self._table: TableKeys | None = None
         self._directory = directory
         self._sections: dict[str, str] = {}
         self._columns: set[str] = set()
@@ -366,8 +409,14 @@ class _KernelParser:
             _KERNEL_NAME, "a name of letters, digits, dots, dashes and underscores"
         )
         self._source()
-        matrix = self._matrix()
+        own: tuple[Target, ...] = fields.get("targets", lambda c: _targets(c, self._targets), ())
+        matrix = self._tuned(own) if "rows" in fields else self._matrix()
         swept = {key: self._swept(key) for key in ("kwargs", "constexpr", "params")}
+        for key in self._table.names if self._table else ():
+            if key in self._sections and key not in self._columns:
+                fields["rows"].fail(
+                    f"the key {key!r} is a parameter under {self._sections[key]} too"
+                )
         params = self._columns | set(self._sections)
         for key in ("kwargs", "constexpr", "params", "matrix", "include", "exclude"):
             if key in fields:
@@ -377,14 +426,18 @@ class _KernelParser:
             name=name,
             launcher=fields.get("launcher", lambda c: str(c.value), None),
             factory=fields.get("factory", lambda c: str(c.value), None),
-            select=fields.get("select", lambda c: c.value, None),
+            capture=fields.get("capture", lambda c: str(c.value), None),
+            select=fields.get("select", _selection, None),
+            device=fields.get("device", lambda c: _device(c, params), {}),
+            tensors=fields.get("tensors", _example_kind, "fake"),
             kwargs=swept["kwargs"],
             constexpr=swept["constexpr"],
             params=swept["params"],
             matrix=matrix,
+            table=self._table,
             include=fields.get("include", lambda c: self._rows(c, params), ()),
             exclude=fields.get("exclude", lambda c: self._exclusions(c, params), ()),
-            targets=fields.get("targets", lambda c: _targets(c, self._targets), ()),
+            targets=own,
             args=args,
             hints=fields.get("hints", lambda c: _hints(c, params), {}),
             env=fields.get("env", lambda c: _env(c, params), {}),
@@ -393,19 +446,17 @@ class _KernelParser:
 
     def _source(self) -> None:
         fields = self._fields
-        if ("launcher" in fields) == ("factory" in fields):
-            self._cursor.fail("a kernel has either a launcher or a factory, as module:name")
-        if "launcher" in fields:
-            _python_name(fields["launcher"], "norms:rmsnorm")
-            for key in ("kwargs", "select"):
-                if key in fields:
-                    fields[key].spot.fail_at_key(f"{key} is for a factory, not for a launcher")
-            return
-        _python_name(fields["factory"], "gemms:compile_gemm")
-        if "select" in fields:
-            value = fields["select"].value
-            if isinstance(value, bool) or not isinstance(value, (int, str)) or value == "":
-                fields["select"].expected("the index (a number) or the key (text) of the launcher")
+        given = [key for key in _SOURCES if key in fields]
+        if len(given) != 1:
+            self._cursor.fail(
+                f"a kernel has one of {', '.join(_SOURCES)}, as module:name; this one has "
+                f"{choices(given) if given else 'none'}"
+            )
+        (kind,) = given
+        _python_name(fields[kind], _SOURCES[kind])
+        for key, kinds in _ONLY_FOR.items():
+            if key in fields and kind not in kinds:
+                fields[key].spot.fail_at_key(f"{key} is for a {choices(kinds)}, not for a {kind}")
 
     def _parameter(self, name: str, section: str, spot: Spot) -> None:
         _identifier(name, "a parameter", spot)
@@ -459,6 +510,98 @@ class _KernelParser:
                     item.fail(f"the row has no {name!r}, which the first row has")
         return rows
 
+    def _tuned(self, own: tuple[Target, ...]) -> tuple[Row, ...]:
+        """The rows of a table, as rows of the matrix."""
+        cursor = self._fields["rows"]
+        if "matrix" in self._fields:
+            cursor.spot.fail_at_key("a kernel has either rows or a matrix")
+        raw, spec = self._rows_spec(cursor)
+        restricted = own or self._defaults.targets
+        targets = [
+            target
+            for target in self._targets or restricted
+            if not restricted or any(covers(restriction, target) for restriction in restricted)
+        ]
+        for name in raw.columns if spec.params is None else ():
+            if name in _RESERVED or not _IDENTIFIER.fullmatch(name) or keyword.iskeyword(name):
+                cursor.fail(
+                    f"the column {shown(name)} of {raw.name} cannot be a parameter's name; choose "
+                    "columns with params, as in {file: ..., params: {tile: $tile}}"
+                )
+        rows = table_rows(raw, spec, targets)
+        self._columns = set(rows[0].values)
+        if spec.keys:
+            self._table = TableKeys(
+                tuple(name for name in spec.keys if name not in spec.nearest), spec.nearest
+            )
+        return rows
+
+    def _rows_spec(self, cursor: _Cursor) -> tuple[RawRows, RowsSpec]:
+        if isinstance(cursor.value, list):
+            return yaml_rows(cursor.value, cursor.spot), RowsSpec(cursor.spot)
+        if isinstance(cursor.value, str):
+            spec = RowsSpec(cursor.spot)
+            return self._rows_file(cursor, spec), spec
+        fields = cursor.fields(
+            "a table of rows",
+            (
+                *("file", "values", "columns", "params", "keys", "nearest", "where", "targets"),
+                "best",
+            ),
+        )
+        if ("file" in fields) == ("values" in fields):
+            cursor.fail("rows come either from a file or from values")
+        keys: dict[str, Any] = fields.get("keys", lambda c: self._row_names(c, "a key", True), {})
+        params = fields.get("params", lambda c: self._row_names(c, "a parameter", False), None)
+        if params is not None and not params:
+            fields["params"].fail("the rows have no parameters")
+        if keys and params is None:
+            cursor.fail("rows with keys need params: which columns the kernel is compiled with")
+        spec = RowsSpec(
+            spot=cursor.spot,
+            columns=fields.get("columns", _columns, {}),
+            params=params,
+            keys=keys,
+            nearest=fields.get("nearest", lambda c: _nearest_keys(c, keys), ()),
+            where=fields.get("where", lambda c: _template(c, '"${M > 16}"'), None),
+            targets=fields.get("targets", lambda c: _template(c, "$gfx"), None),
+            best=fields.get("best", lambda c: _template(c, "$time"), None),
+        )
+        if spec.best is not None and not keys:
+            fields["best"].spot.fail_at_key("best chooses among rows with the same keys: add keys")
+        if "file" in fields:
+            return self._rows_file(fields["file"], spec), spec
+        if spec.columns:
+            fields["columns"].spot.fail_at_key("columns are for a CSV file")
+        return yaml_rows(fields["values"].value, fields["values"].spot), spec
+
+    def _rows_file(self, cursor: _Cursor, spec: RowsSpec) -> RawRows:
+        name = cursor.text("the name of a CSV or YAML file, relative to the manifest")
+        path = self._directory / name
+        if not path.is_file():
+            cursor.fail(f"no file {name!r} beside the manifest")
+        if spec.columns and path.suffix in (".yaml", ".yml"):
+            spec.spot.at("columns").fail_at_key("columns are for a CSV file")
+        raw = read_rows_file(path, str(path), spec)
+        self.hashes.append(raw.sha256)
+        return raw
+
+    @staticmethod
+    def _row_names(cursor: _Cursor, what: str, plain: bool) -> dict[str, Any]:
+        """Values by name, or a list of the columns that are passed as they are."""
+        if isinstance(cursor.value, list):
+            items = cursor.items("columns")
+            names = [(item.text("the name of a column"), item) for item in items]
+            found = {name: _Cursor(f"${name}", item.spot) for name, item in names}
+        else:
+            found = dict(cursor.entries("values by name"))
+        for name, item in found.items():
+            if not _IDENTIFIER.fullmatch(name) or keyword.iskeyword(name) or name in _RESERVED:
+                item.fail(f"{shown(name)} is not a name for {what} (a Python identifier)")
+            if plain and isinstance(item.value, (dict, list)):
+                item.expected("a column such as $M, an expression or a plain value")
+        return {name: _value(item) for name, item in found.items()}
+
     def _rows(self, cursor: _Cursor, params: set[str]) -> tuple[Row, ...]:
         return tuple(
             Row(self._row_values(item, params, ("targets",)), self._row_targets(item))
@@ -500,7 +643,8 @@ class _KernelParser:
 
     def _args(self, cursor: _Cursor, params: set[str]) -> dict[str, Arg]:
         args: dict[str, Arg] = {}
-        in_matrix = {} if "factory" in self._fields else dict.fromkeys(self._columns, "matrix")
+        in_matrix = dict.fromkeys(self._columns, "matrix") if "launcher" in self._fields else {}
+        captured = "capture" in self._fields
         for name, spec in cursor.entries("arguments by name"):
             _identifier(name, "an argument", spec.spot)
             section = {**in_matrix, **self._sections}.get(name)
@@ -508,9 +652,66 @@ class _KernelParser:
                 spec.spot.fail_at_key(
                     f"{name!r} is already a compile-time value of the launcher ({section})"
                 )
+            if captured and section in ("kwargs", "matrix"):
+                spec.spot.fail_at_key(f"{name!r} is already passed under kwargs")
             _check_templates(spec, params)
-            args[name] = _arg(spec)
+            plain = captured and not isinstance(spec.value, (str, dict, list))
+            args[name] = ExampleArg(spec.value) if plain else _arg(spec)
         return args
+
+
+def _selection(cursor: _Cursor) -> str | int | tuple[str | int, ...]:
+    if isinstance(cursor.value, list):
+        return tuple(_selected(item) for item in cursor.items("indices or keys"))
+    return _selected(cursor)
+
+
+def _selected(cursor: _Cursor) -> str | int:
+    value: Any = cursor.value
+    if isinstance(value, bool) or not isinstance(value, (int, str)) or value == "":
+        cursor.expected("the index (a number) or the key (text) of the launcher")
+    return value
+
+
+def _device(cursor: _Cursor, params: set[str]) -> dict[str, Any]:
+    fields = cursor.fields("a device", ("name", "units", "memory"))
+    _check_templates(cursor, params)
+    return {key: fields[key].value for key in ("name", "units", "memory") if key in fields}
+
+
+def _example_kind(cursor: _Cursor) -> str:
+    return str(cursor.one_of("a kind of example tensors", ("fake", "cpu")))
+
+
+def _columns(cursor: _Cursor) -> dict[str, Column]:
+    columns: dict[str, Column] = {}
+    for name, item in cursor.entries("columns by name"):
+        _identifier(name, "a column", item.spot)
+        if isinstance(item.value, str):
+            columns[name] = Column(item.value)
+            continue
+        fields = item.fields("a column", ("header", "type"))
+        columns[name] = Column(
+            header=fields.get("header", lambda c: c.text("a header of the CSV file"), name),
+            type=fields.get("type", lambda c: c.one_of("a type of column", TYPES), None),
+        )
+    return columns
+
+
+def _nearest_keys(cursor: _Cursor, keys: dict[str, Any]) -> tuple[str, ...]:
+    if not keys:
+        cursor.spot.fail_at_key("nearest says which of the keys need not match: add keys")
+    names = tuple(item.one_of("a key of these rows", keys) for item in cursor.items("keys"))
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            cursor.spot.at(i).fail(f"the key {name!r} is listed twice")
+    return names
+
+
+def _template(cursor: _Cursor, example: str) -> str:
+    if not has_template(cursor.value):
+        cursor.expected(f"text with columns, such as {example}")
+    return str(cursor.value)
 
 
 _TAGS = ("type", "enum", "object", "tuple", "list")

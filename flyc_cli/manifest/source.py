@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
@@ -59,8 +59,8 @@ class Spot:
     """
 
     file: str
-    values: dict[KeyPath, Place] = field(default_factory=dict, repr=False)
-    keys: dict[KeyPath, Place] = field(default_factory=dict, repr=False)
+    values: Mapping[KeyPath, Place] = field(default_factory=dict, repr=False)
+    keys: Mapping[KeyPath, Place] = field(default_factory=dict, repr=False)
     path: KeyPath = ()
 
     def at(self, *more: str | int) -> Spot:
@@ -127,8 +127,9 @@ def parse_document(data: bytes, file: str) -> Document:
         ) from None
     except yaml.MarkedYAMLError as error:
         raise _syntax_error(error, text, file) from None
-    spot = Spot(file)
-    value = _Flattener(spot).value(node, ())
+    flattener = _Flattener()
+    value = flattener.value(node, ())
+    spot = Spot(file, flattener.values, flattener.keys)
     return Document(value, spot, hashlib.sha256(data).hexdigest())
 
 
@@ -221,8 +222,9 @@ class _Composer:
 class _Flattener:
     """Turns nodes into plain values and records the place of each; aliases count every time."""
 
-    def __init__(self, spot: Spot) -> None:
-        self._spot = spot
+    def __init__(self) -> None:
+        self.values: dict[KeyPath, Place] = {}
+        self.keys: dict[KeyPath, Place] = {}
         self._left = MAX_VALUES
 
     def value(self, node: _Node, path: KeyPath) -> Any:
@@ -233,12 +235,12 @@ class _Flattener:
             )
         if len(path) > MAX_DEPTH:
             raise ManifestError(node.place, f"nested deeper than {MAX_DEPTH} levels")
-        self._spot.values[path] = node.place
+        self.values[path] = node.place
         if isinstance(node.content, list):
             return [self.value(item, (*path, i)) for i, item in enumerate(node.content)]
         if isinstance(node.content, dict):
             for key, place in node.key_places.items():
-                self._spot.keys[(*path, key)] = place
+                self.keys[(*path, key)] = place
             return {key: self.value(item, (*path, key)) for key, item in node.content.items()}
         return node.content
 

@@ -17,6 +17,7 @@ from flyc_cli.manifest import ManifestError, expand, parse_manifest
 from flyc_cli.manifest.source import parse_document
 
 ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "docs" / "examples"
 SCHEMA = ROOT / "manifests" / "flyc-manifest.schema.json"
 
 HEAD = "flyc: 1\nname: m\ntargets: [gfx942, gfx950]\nkernels:\n  - name: k\n"  # five lines
@@ -48,8 +49,8 @@ WRONG_SHAPE = [
     ("flyc: 1\nname: m\ntargets: [gfx942]\nkernels: «[]»\n", "the list of kernels is empty"),
     ("flyc: 1\nname: m\ntargets: [gfx942]\nkernels: «{}»\n", "expected a list of kernels"),
     ("flyc: 1\nname: m\ntargets: [gfx942]\nkernels: [«gemm»]\n", "expected a kernel, found text"),
-    (HEAD.replace("- name", "- «name") + "»", "either a launcher or a factory"),
-    (KERNEL.replace("- name", "- «name") + "    factory: m:g\n»", "either a launcher or a factory"),
+    (HEAD.replace("- name", "- «name") + "»", "one of launcher, factory"),
+    (KERNEL.replace("- name", "- «name") + "    factory: m:g\n»", "one of launcher, factory"),
     (HEAD + "    launcher: «norms.rmsnorm»\n", "is not package.module:name, such as norms:rmsnorm"),
     (HEAD + "    launcher: «m:f g»\n", "is not package.module:name"),
     (HEAD + "    launcher: «':m'»\n", "is not package.module:name"),
@@ -231,7 +232,7 @@ def test_the_schema_refuses_wrong_shapes(
 def _examples() -> list[Any]:
     document = (ROOT / "docs" / "manifest.md").read_text()
     blocks = [part.partition("```")[0] for part in document.split("```yaml\n")[1:]]
-    examples = [pytest.param(text, ROOT, id=f"docs-{i}") for i, text in enumerate(blocks)]
+    examples = [pytest.param(text, EXAMPLES, id=f"docs-{i}") for i, text in enumerate(blocks)]
     for path in sorted(ROOT.glob("manifests/**/manifest.yaml")):
         name = str(path.parent.relative_to(ROOT))
         examples.append(pytest.param(path.read_text(), path.parent, id=name))
