@@ -18,6 +18,8 @@ from tests.hip_device.build import build
 from tests.hip_device.device import HipTestDevice
 from tests.launch.samples import MI300, ROOT, TARGETS, specialisation
 
+pytest.register_assert_rewrite("tests.launch.oracle_bench")
+
 
 @pytest.fixture(scope="session")
 def hip_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
