@@ -63,6 +63,7 @@ class _Flyc(click.Group):
 
 
 @click.group(
+    "flyc",
     cls=_Flyc,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -73,6 +73,7 @@ def summarise(file: BundleFile, target: Target | None = None) -> Summary:
     catalogue = Catalogue(file)
     names = ("specialisations", "kernels", "code_objects")
     meta = Fields(file.meta, f"{file.path}: its description")
+    provenance = meta.optional("provenance")
     counts = Fields(meta.mapping("counts"), meta.what)
     records = [catalogue.kernel_record(name) for name in catalogue.kernels()]
     kept = [record for record in records if choose_targets(target, record.targets)]
@@ -87,7 +88,7 @@ def summarise(file: BundleFile, target: Target | None = None) -> Summary:
         counts={name: counts.integer(name) for name in names},
         targets=targets,
         has_stages=file.has_stages,
-        provenance=meta.mapping("provenance"),
+        provenance=provenance if isinstance(provenance, dict) else {},
         kernels=tuple(kept),
     )
 

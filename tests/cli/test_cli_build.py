@@ -1,0 +1,238 @@
+"""`flyc build`, and `flyc inspect` on a manifest, with FlyDSL's compiler."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from flyc_cli.build.toolchain import flyc_version
+from runtime_loader.bundle_file import BundleFile
+from tests.cli.samples import MANIFEST
+
+pytestmark = pytest.mark.compile
+
+ONE = ("scale", "N=64", "--target", "gfx942")
+
+
+def manifest_of(directory: Path, *names: str) -> Path:
+    """A manifest for gfx942 beside the project's kernel module; entries like that of `scale`."""
+    head, _, entry = MANIFEST.replace(", gfx1201", "").replace("[64, 128]", "64").partition("  - ")
+    entries = [f"  - {entry.replace('scale', name)}" for name in names]
+    path = directory / "manifest.yaml"
+    path.write_text(head + "".join(entries))
+    return path
+
+
+@pytest.fixture
+def workplace(project: Path, tmp_path: Path) -> Path:
+    """A fresh directory with the project's kernel module."""
+    (tmp_path / "kernels.py").write_bytes((project / "kernels.py").read_bytes())
+    return tmp_path
+
+
+def test_the_transcript(built) -> None:
+    out, run = built
+    assert (run.returncode, run.stderr) == (0, "")
+    progress, line = run.stdout.splitlines()
+    assert progress == "  scale  gfx942 gfx1201  4 specialisations  done"
+    path = next(path for path in out.iterdir() if not path.is_symlink())
+    size = f"{path.stat().st_size / 1000:.1f} kB"
+    assert line == f"  {path}   4 specialisations, 1 kernel, 4 code objects (dedup 0), {size}"
+    assert (out / "samples.flybundle").resolve() == path
+    assert set(out.iterdir()) == {path, out / "samples.flybundle"}
+
+
+def test_provenance_tells_the_tools_and_not_the_machine(built, project: Path) -> None:
+    out, _ = built
+    file = BundleFile.open(out / "samples.flybundle")
+    origin = file.meta["provenance"]
+    assert origin["flyc"] == flyc_version()
+    assert re.fullmatch(r"\d+\.\d+\.\d+.*", origin["flydsl"])
+    assert re.fullmatch(r"[0-9a-f]{64}", origin["llvm"]["sha256"])
+    assert "iree-lld" in origin["toolkit"]["linker"]
+    text = json.dumps(file.meta)
+    assert str(project) not in text
+    assert str(out) not in text
+    file.close()
+
+
+def test_same_manifest_same_bundle(flyc, built, project: Path, tmp_path: Path) -> None:
+    out, _ = built
+    args = ("build", project / "manifest.yaml", "-o", tmp_path, "-j", 1, "--json")
+    run = flyc(*args, env={"PYTHONHASHSEED": "7"})
+    assert (run.returncode, run.stderr) == (0, "")
+    bundle = json.loads(run.stdout)["bundle"]
+    # Stages are outside of the id, so the bundle that was built with them has the same.
+    assert BundleFile.open(out / "samples.flybundle").id == bundle["id"]
+    assert Path(bundle["path"]).stat().st_size == bundle["size"]
+    counts = [bundle[name] for name in ("specialisations", "kernels", "code_objects")]
+    assert counts == [4, 1, 4]
+
+
+def test_quiet_and_narrowed(flyc, project: Path, tmp_path: Path) -> None:
+    args = ("--target", "gfx942", "--kernel", "sc*", "-q")
+    run = flyc("build", project / "manifest.yaml", "-o", tmp_path, *args)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+    assert BundleFile.open(tmp_path / "samples.flybundle").meta["targets"] == ["gfx942"]
+
+
+def test_failures_are_all_told_with_their_source(flyc, workplace: Path) -> None:
+    manifest = manifest_of(workplace, "scale", "raises", "aborts", "too_large")
+    run = flyc("build", manifest, "-o", workplace / "out", cwd=workplace)
+    assert run.returncode == 1
+    assert "  raises     gfx942  1 specialisation   1 failed" in run.stdout.splitlines()
+    assert "  scale      gfx942  1 specialisation   done" in run.stdout.splitlines()
+    errors = run.stderr
+    assert "raises(N=64) for gfx942 failed at stage trace" in errors
+    line = (workplace / "kernels.py").read_text().splitlines().index(
+        '    raise ValueError(f"no tiling for N={N}")'
+    )  # fmt: skip
+    assert (
+        "  ValueError: no tiling for N=64\n"
+        f"  kernels.py:{line + 1}\n"
+        '      raise ValueError(f"no tiling for N={N}")\n'
+    ) in errors
+    assert "aborts(N=64) for gfx942 failed at stage trace\n  the worker died (SIGABRT)" in errors
+    assert "too_large(N=64) for gfx942 failed at stage" in errors
+    assert errors.endswith("3 of 4 specialisations failed to compile; nothing was written\n")
+    assert not (workplace / "out").exists()
+
+
+def test_failures_as_json(flyc, workplace: Path) -> None:
+    manifest = manifest_of(workplace, "scale", "raises")
+    run = flyc("build", manifest, "-o", workplace / "out", "--json")
+    assert (run.returncode, run.stderr) == (1, "")
+    error = json.loads(run.stdout)["error"]
+    assert (error["kind"], error["exit_code"]) == ("BuildError", 1)
+    (failure,) = error["failures"]
+    assert failure["kernel"] == "raises"
+    assert failure["params"] == {"N": 64}
+    assert failure["source"][0]["text"] == 'raise ValueError(f"no tiling for N={N}")'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("kernels:scale", "no_such_module:scale", "no module named no_such_module"),
+        ("kernels:scale", "kernels:scael", "kernels has no scael; its launchers are scale"),
+        ("kernels:scale", "kernels:factory", "not a @flyc.jit launcher"),
+        ("      factor: f32\n", "", "argument factor"),
+        ("factor: f32", "factor: f32\n      more: i32", "the launcher has no parameter more"),
+        ("constexpr: {N: [64, 128]}", "params: {M: [64]}", "compile-time parameter N"),
+        ("factor: f32", "factor: i32", "argument factor is i32 in the manifest"),
+    ],
+)
+def test_manifests_that_their_modules_contradict(flyc, workplace: Path, old, new, said) -> None:
+    path = workplace / "manifest.yaml"
+    path.write_text(MANIFEST.replace(old, new).replace(", gfx1201", ""))
+    run = flyc("build", path, "-o", workplace / "out")
+    assert run.returncode == 2
+    assert said in run.stderr
+    assert not (workplace / "out").exists()
+
+
+def test_a_rocm_that_is_none(flyc, project: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run = flyc("build", project / "manifest.yaml", "-o", out, "--rocm", tmp_path)
+    assert run.returncode == 3
+    assert "is not a usable ROCm installation" in run.stderr
+    assert not out.exists()
+
+
+def test_a_place_that_cannot_be_written(flyc, project: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    args = ("--target", "gfx942", "-o")
+    used = flyc("build", project / "manifest.yaml", *args, tmp_path / "file")
+    assert used.returncode == 2
+    below = flyc("build", project / "manifest.yaml", *args, tmp_path / "file" / "out")
+    assert below.returncode == 3
+    assert "cannot write the bundle into" in below.stderr
+
+
+def test_an_interrupt_leaves_nothing(workplace: Path) -> None:
+    path = workplace / "manifest.yaml"
+    path.write_text(MANIFEST.replace("[64, 128]", "[" + ", ".join(map(str, range(1, 257))) + "]"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "flyc_cli", "build", path, "-o", workplace / "out", "-j", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(workplace), "PYTHONUNBUFFERED": "1"},
+    )
+    while not list(workplace.glob("flyc-*/0/stage")):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout) == (130, "")
+    assert stderr.splitlines()[-1] == "interrupted"
+    assert "Traceback" not in stderr
+    assert {path.name for path in workplace.iterdir()} == {"kernels.py", "manifest.yaml"}
+
+
+def test_the_bars_of_a_terminal(project: Path, tmp_path: Path) -> None:
+    import pty
+
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "flyc_cli", "build", project / "manifest.yaml", "-o", tmp_path],
+        stdout=follower,
+        stderr=follower,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+    )
+    os.close(follower)
+    shown = b""
+    while True:
+        try:
+            part = os.read(leader, 4096)
+        except OSError:
+            break
+        if not part:
+            break
+        shown += part
+    os.close(leader)
+    assert process.wait() == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    assert "scale  gfx942 gfx1201  4 specialisations  ████████ done" in text
+    assert "4 specialisations, 1 kernel, 4 code objects" in text
+
+
+def test_stages_in_a_bundle_and_from_a_manifest_are_the_same(flyc, built, project: Path) -> None:
+    out, _ = built
+    bundle, manifest = out / "samples.flybundle", project / "manifest.yaml"
+    for stage in ("traced", "llvm-ir", "isa"):
+        kept = flyc("inspect", bundle, *ONE, "--stage", stage)
+        fresh = flyc("inspect", manifest, *ONE, "--stage", stage)
+        assert (kept.returncode, fresh.returncode) == (0, 0), kept.stderr + fresh.stderr
+        assert kept.stdout == fresh.stdout
+    assert "scale_kernel" in kept.stdout
+    assert "s_endpgm" in kept.stdout
+
+
+def test_inspecting_a_manifest(flyc, project: Path, tmp_path: Path) -> None:
+    manifest = project / "manifest.yaml"
+    listed = flyc("inspect", manifest, "scale", "N=64")
+    assert "2 specialisations of 1 kernel for 2 targets; choose one" in listed.stdout
+    detail = flyc("inspect", manifest, *ONE)
+    assert "scale N=64 for gfx942" in detail.stdout
+    assert "block(64, 1, 1)" in detail.stdout
+    diff = flyc("inspect", manifest, *ONE, "--diff").stdout
+    assert "--- llvm-ir\n+++ isa\n" in diff
+    files = flyc("inspect", manifest, *ONE, "-o", tmp_path, "--json")
+    names = [Path(name).name for name in json.loads(files.stdout)["files"]]
+    assert names[0] == "00-traced.mlir"
+    assert (tmp_path / "code-object.hsaco").read_bytes().startswith(b"\x7fELF")
+    many = flyc("inspect", manifest, "scale", "--diff")
+    assert many.returncode == 2
+    assert "4 fit" in many.stderr
+    missing = flyc("inspect", manifest, "scale", "N=65")
+    assert missing.returncode == 4
+    assert "values of N: 64, 128" in missing.stderr
