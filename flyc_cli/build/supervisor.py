@@ -19,6 +19,7 @@ from typing import Any
 from flyc_cli.build.fork_server import server_socket
 from flyc_cli.build.job import Job
 from flyc_cli.frontends.environment import without_settings
+from flyc_cli.frontends.torch_standin import torch_is_installed
 from flyc_cli.manifest.model import Request
 from mlir_passes.places import Places
 from mlir_passes.toolkit import Toolkit
@@ -156,8 +157,8 @@ class _Run:
     def _start(self, number: int) -> None:
         job = self._jobs[number]
         source = job.request.source
-        torch = source.kind == "capture" or source.module in self._wants_torch
-        mode = TORCH if torch else STANDIN
+        captured = source.kind == "capture" and torch_is_installed()
+        mode = TORCH if captured or source.module in self._wants_torch else STANDIN
         if mode not in self._servers:
             self._servers[mode] = _start_server(mode)
         server = self._servers[mode]
@@ -217,6 +218,8 @@ def _start_server(mode: str) -> _Server:
         state, message = connection.recv()
     except EOFError:
         state, message = "broken", _exit_text(process.wait())
+    if state == "unsupported":
+        raise WorkerError(message)
     if state != "ready":
         raise WorkerError(
             f"FlyDSL cannot be imported here: {message}. Install it with: pip install "

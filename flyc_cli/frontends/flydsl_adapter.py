@@ -35,7 +35,7 @@ from flydsl.expr.typing import Constexpr, Pointer, Stream, Tensor
 
 from flyc_cli.frontends.environment import without_settings
 from flyc_cli.frontends.errors import InputError
-from flyc_cli.frontends.versions import CHECKED_VERSIONS
+from flyc_cli.frontends.versions import checked_versions
 from runtime_loader.signature import (
     Form,
     PointerForm,
@@ -66,6 +66,22 @@ _NUMERICS = {
     **{f"i{bits}": f"Int{bits}" for bits in (8, 16, 32, 64)},
     **{f"u{bits}": f"Uint{bits}" for bits in (8, 16, 32, 64)},
 }
+
+
+# What flyc builds on, beyond what this module imports by name: (object, attribute).
+_SEAMS = (
+    (jit_function, "_run_pipeline"),
+    (jit_function.JitFunction, "_ensure_sig"),
+    (JitArgumentRegistry, "register_jit_arg"),
+    (fx.MemRefType, "get"),
+)
+
+
+def check_seams() -> None:
+    """Raise `AttributeError` naming what this FlyDSL lacks of the names that flyc builds on."""
+    for owner, name in _SEAMS:
+        if not callable(getattr(owner, name, None)):
+            raise AttributeError(f"{owner.__name__} has no {name}")
 
 
 def set_environment(processor: str, extra: Mapping[str, str]) -> None:
@@ -152,6 +168,14 @@ def is_launcher(value: object) -> bool:
     return isinstance(value, jit_function.JitFunction)
 
 
+def launcher_of(value: object) -> Any:
+    """The launcher that `value` calls: its own, a bound method's, a `functools.partial`'s."""
+    while isinstance(value, functools.partial):
+        value = value.func
+    value = getattr(value, "__self__", value)
+    return value if is_launcher(value) else None
+
+
 def launcher_signature(launcher: Any) -> inspect.Signature:
     """The launcher's parameters with annotations resolved."""
     launcher._ensure_sig()
@@ -205,11 +229,6 @@ def trace(
 
     `owner` is the object that a launcher with a `self` parameter is a method of.
     """
-    if not callable(getattr(jit_function, "_run_pipeline", None)):
-        raise InputError(
-            f"FlyDSL {VERSION} has no jit_function._run_pipeline, which flyc builds on; flyc was "
-            f"checked on {', '.join(CHECKED_VERSIONS)}"
-        )
     reached = False
 
     def run_pipeline(module: Any, fragments: Sequence[str], **_: Any) -> None:
