@@ -10,6 +10,7 @@ from flyc_cli.build.build import Planned, compile_planned, plan
 from flyc_cli.inspect.bundle import Entry
 from flyc_cli.inspect.selection import choose_targets, fits, nothing_fits
 from flyc_cli.inspect.stages import Stage
+from runtime_loader.errors import FlycError
 from runtime_loader.target import Target
 
 
@@ -38,8 +39,17 @@ def select(
 
 
 def compile_one(planned: Planned, rocm: Path | None = None) -> Compilation:
-    """Compile the only request of `planned` with its stages. Raises as `compile_planned` does."""
+    """Compile the only request of `planned` with its stages.
+
+    Raises as `compile_planned` does, and `FlycError` when the request stands for several.
+    """
     compiled = compile_planned(planned, jobs=1, stages=True, rocm=rocm)
+    if len(compiled.built) > 1:
+        (request,) = planned.requests
+        raise FlycError(
+            f"{request.label()} stands for {len(compiled.built)} specialisations: build it with "
+            "`flyc build --stages`, and inspect the bundle"
+        )
     (built,) = compiled.built
     size = len(built.code_object)
     return Compilation(
