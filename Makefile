@@ -4,14 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q -n $(or $(JOBS),2) --dist loadfile
 
-.PHONY: setup demo test test-fast test-device lint format bench clean
+.PHONY: setup demo test test-fast test-device test-oracle test-flydsl-versions lint format bench clean
 
 setup: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[compiler,test]'
+	$(BIN)/pip install --quiet --constraint constraints.txt \
+		--config-settings editable_mode=compat --editable '.[compiler,test]'
 	touch $@
 
 demo: setup
@@ -26,6 +27,23 @@ test-fast: setup
 test-device: setup
 	$(PYTEST) -m device
 
+# Launches of every specialisation of every sample, against FlyDSL's own launcher.
+test-oracle: setup
+	FLYC_ORACLE=all $(PYTEST) tests/launch/test_oracle_samples.py
+
+# The samples with each FlyDSL version that flyc is checked on, in an environment of its own.
+VERSIONS ?= 0.3.1 0.3.4 0.4.2 0.5.0
+
+test-flydsl-versions: setup $(VERSIONS:%=.venv-flydsl/%/installed)
+	FLYDSL_VERSIONS="$(VERSIONS)" $(BIN)/python -m pytest -q tests/versions
+
+.venv-flydsl/%/installed: constraints.txt
+	$(PYTHON) -m venv .venv-flydsl/$*
+	grep -v '^flydsl==' constraints.txt > .venv-flydsl/$*/constraints.txt
+	.venv-flydsl/$*/bin/pip install --quiet --constraint .venv-flydsl/$*/constraints.txt \
+		flydsl==$* iree-base-compiler zstandard click rich pyyaml
+	touch $@
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -39,4 +57,4 @@ bench: setup
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf $(VENV) out build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-flydsl out build .pytest_cache .mypy_cache .ruff_cache .hypothesis
