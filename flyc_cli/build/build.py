@@ -62,13 +62,15 @@ class Compiled:
     toolkit: Toolkit
 
 
-def plan(manifest: Path, kernels: Sequence[str] = (), targets: Sequence[Target] = ()) -> Planned:
-    """What `manifest` asks for, without importing FlyDSL or any kernel module.
+def plan(
+    manifest: Path | Manifest, kernels: Sequence[str] = (), targets: Sequence[Target] = ()
+) -> Planned:
+    """What `manifest` (a file, or one that was read) asks for, without importing FlyDSL or kernels.
 
     `kernels` are patterns of kernel names and `targets` the targets to keep; empty means all.
     Raises `ManifestError`, and `SelectionError` where a pattern or target matches nothing.
     """
-    loaded = load_manifest(manifest)
+    loaded = manifest if isinstance(manifest, Manifest) else load_manifest(manifest)
     return Planned(loaded, expand(loaded, list(kernels) or None, list(targets) or None))
 
 
@@ -106,7 +108,7 @@ def compile_planned(
 
 
 def build(
-    manifest: Path,
+    manifest: Path | Manifest,
     directory: Path,
     *,
     kernels: Sequence[str] = (),
