@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from flyc_cli.build.failures import BuildError
+from flyc_cli.build.failures import BuildError, IncompleteError
 from flyc_cli.build.jobs import default_jobs
+from flyc_cli.build.merge import merge_outcomes
 from flyc_cli.build.supervisor import Built, Failed, Outcome, compile_all
 from flyc_cli.build.tables import collect_tables
 from flyc_cli.build.toolchain import installed_compiler, open_toolkit, provenance
 from flyc_cli.bundle_writer import BundleContents, WrittenBundle, write_bundle
+from flyc_cli.frontends.versions import warn_if_unchecked
 from flyc_cli.manifest import Manifest, Request, expand, load_manifest
 from mlir_passes.toolkit import Toolkit
 from runtime_loader.target import Target
@@ -56,10 +58,14 @@ class Planned:
 
 @dataclass(frozen=True)
 class Compiled:
-    """Specialisations that all compiled, and the toolkit that they were linked with."""
+    """Specialisations that compiled, and the toolkit that they were linked with.
+
+    `failed` are configurations of tuned kernels that did not, though others of the kernel did.
+    """
 
     built: tuple[Built, ...]
     toolkit: Toolkit
+    failed: tuple[Failed, ...] = ()
 
 
 def plan(
@@ -86,25 +92,32 @@ def compile_planned(
 
     `stages` keeps the text of every lowering stage. `rocm` is a ROCm installation to link with
     instead of the one that the manifest names, or the libraries that came with pip. Raises
-    `BuildError` when a specialisation fails (after trying them all), `WorkerError` and
-    `ToolkitError` when nothing can be compiled here.
+    `BuildError` when a specialisation fails (after trying them all) that is not one of several
+    configurations of a tuned kernel, `WorkerError` and `ToolkitError` when nothing can be compiled
+    here.
     """
     watcher = progress or Silent()
     with tempfile.TemporaryDirectory(prefix="flyc-toolkit-") as scratch:
         toolkit = open_toolkit(rocm or planned.manifest.toolchain.rocm, Path(scratch))
         watcher.begin(planned.requests)
-        outcomes = compile_all(
-            planned.requests,
-            toolkit=toolkit,
-            jobs=jobs or default_jobs(),
-            capture=stages,
-            on_outcome=watcher.outcome,
-            on_parts=watcher.parts,
+        outcomes = merge_outcomes(
+            compile_all(
+                planned.requests,
+                toolkit=toolkit,
+                jobs=jobs or default_jobs(),
+                capture=stages,
+                on_outcome=watcher.outcome,
+                on_parts=watcher.parts,
+            )
         )
-    failures = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
-    if failures:
-        raise BuildError(failures, len(outcomes))
-    return Compiled(tuple(o for o in outcomes if isinstance(o, Built)), toolkit)
+    built = tuple(outcome for outcome in outcomes if isinstance(outcome, Built))
+    failed = tuple(outcome for outcome in outcomes if isinstance(outcome, Failed))
+    works = {(b.entry, b.request.target, b.request.where) for b in built}
+    if not all(
+        f.optional and (f.entry, f.request.target, f.request.where) in works for f in failed
+    ):
+        raise BuildError(failed, len(outcomes))
+    return Compiled(built, toolkit, failed)
 
 
 def build(
@@ -120,11 +133,16 @@ def build(
 ) -> WrittenBundle:
     """Build the bundle of `manifest` into `directory`: all that is asked for, or nothing.
 
+    Configurations of a tuned kernel that do not compile are left out, and `IncompleteError` says
+    so once the bundle with the others is there.
+
     The arguments are those of `plan` and `compile_planned`, and so are the errors; `FlycError`
-    also when the bundle cannot be written.
+    also when the bundle cannot be written. Warns (`FlydslVersionWarning`) about a FlyDSL that flyc
+    was not checked on.
     """
     planned = plan(manifest, kernels, targets)
     compiler = installed_compiler()
+    warn_if_unchecked(compiler.flydsl)
     compiled = compile_planned(planned, jobs=jobs, stages=stages, rocm=rocm, progress=progress)
     origin = provenance(compiler, compiled.toolkit, planned.manifest.sha256)
     contents = BundleContents(
@@ -136,4 +154,8 @@ def build(
         parameter_order={b.request.kernel: tuple(b.request.params) for b in compiled.built},
         tables=collect_tables(planned.manifest, compiled.built),
     )
-    return write_bundle(directory, contents, jobs=jobs)
+    written = write_bundle(directory, contents, jobs=jobs)
+    if compiled.failed:
+        asked = len(compiled.built) + len(compiled.failed)
+        raise IncompleteError(compiled.failed, asked, written.path)
+    return written

@@ -35,6 +35,21 @@ class BuildError(FlycError):
         )
 
 
+class IncompleteError(BuildError):
+    """Configurations of tuned kernels did not compile; the bundle at `path` has all the others."""
+
+    def __init__(self, failures: Sequence[Failed], asked: int, path: Path) -> None:
+        self.path = path
+        super().__init__(failures, asked)
+        self.is_bad_input = False
+
+    def summary(self) -> str:
+        return (
+            f"{len(self.failures):,} of {counted(self.asked, 'specialisation')} failed to compile, "
+            f"all of them configurations of tuned kernels; {self.path} has the others"
+        )
+
+
 def failure_json(failed: Failed) -> dict[str, Any]:
     """One failure as `--json` reports it."""
     return {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from flyc_cli.frontends import flydsl_adapter as adapter
@@ -10,6 +12,16 @@ from flyc_cli.frontends.errors import InputError
 from flyc_cli.frontends.sources import python_values
 from flyc_cli.manifest.model import Request
 from runtime_loader.signature import StreamForm, TensorForm
+
+
+def described_torch(request: Request) -> AbstractContextManager[None]:
+    """What lets kernel modules that import torch ask it for the device while they are traced."""
+    device = request.source.device
+    if device is None or "torch" not in sys.modules:
+        return nullcontext()
+    from flyc_cli.frontends.described_device import Description, described_answers
+
+    return described_answers(Description(request.target, **vars(device)))
 
 
 def captured_call(request: Request) -> Callable[[], object]:
@@ -34,9 +46,7 @@ def captured_call(request: Request) -> Callable[[], object]:
         ) from None
     source = request.source
     assert source.device is not None
-    device = Description(
-        request.target, source.device.name, source.device.units, source.device.memory
-    )
+    device = Description(request.target, **vars(source.device))
 
     def run() -> object:
         with described_device(device, data=source.host_data):

@@ -154,8 +154,7 @@ def described_device(device: Description, *, data: bool = False) -> Iterator[Non
     for code that reads values.
     """
     with contextlib.ExitStack() as stack:
-        for owner, name, value in _answers(device):
-            stack.enter_context(mock.patch.object(owner, name, value, create=True))
+        stack.enter_context(described_answers(device))
         if data:
             stack.enter_context(_HostData())
         else:
@@ -164,6 +163,15 @@ def described_device(device: Description, *, data: bool = False) -> Iterator[Non
                 mock.patch.object(fake_tensor.FakeTensor, "data_ptr", _Addresses().of, create=True)
             )
             stack.enter_context(fake_tensor.FakeTensorMode())
+        yield
+
+
+@contextmanager
+def described_answers(device: Description) -> Iterator[None]:
+    """Let torch.cuda answer for the described device; tensors are as ever."""
+    with contextlib.ExitStack() as stack:
+        for owner, name, value in _answers(device):
+            stack.enter_context(mock.patch.object(owner, name, value, create=True))
         yield
 
 
@@ -269,13 +277,13 @@ class _HostData(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         tensor: Any = torch.Tensor
-        if func is tensor.device.__get__:
+        if func == tensor.device.__get__:
             return torch.device("cuda", 0)
-        if func is tensor.is_cuda.__get__:
+        if func == tensor.is_cuda.__get__:
             return True
-        if func is tensor.is_cpu.__get__:
+        if func == tensor.is_cpu.__get__:
             return False
-        if func is tensor.get_device:
+        if func == tensor.get_device:
             return 0
         if func in (tensor.cuda, tensor.pin_memory):
             return args[0]

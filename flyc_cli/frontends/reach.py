@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flyc_cli.frontends import flydsl_adapter as adapter
+from flyc_cli.frontends.captured import captured_call, described_torch
 from flyc_cli.frontends.errors import InputError, TraceError
 from flyc_cli.frontends.flydsl_recorder import Call, Run, json_value, record
 from flyc_cli.frontends.parts import name_parts
@@ -50,8 +51,13 @@ def trace_part(request: Request, part: Part, enter: Callable[[str], None], lower
     part.launcher = str(request.source)
     part.hints = request.hints
     if request.source.kind == "capture":
-        _trace_recorded(request, part, [_captured_run(request)], enter, lower)
+        _trace_recorded(request, part, [Run(None, captured_call(request))], enter, lower)
         return
+    with described_torch(request):
+        _trace_named(request, part, enter, lower)
+
+
+def _trace_named(request: Request, part: Part, enter: Callable[[str], None], lower: Lower) -> None:
     found = run_user_code("import", lambda: find_source(request.source))
     constexpr = run_user_code("import", lambda: python_values(request.constexpr))
     if len(found) == 1 and adapter.is_launcher(found[0][1]):
@@ -135,12 +141,6 @@ def _hint(request: Request) -> str:
         " when it was called with the arguments of the manifest; a function that returns a "
         "launcher is a factory"
     )
-
-
-def _captured_run(request: Request) -> Run:
-    from flyc_cli.frontends.captured import captured_call
-
-    return Run(None, captured_call(request))
 
 
 def _launching(request: Request, target: Any, constexpr: dict[str, Any]) -> Callable[[], object]:

@@ -70,9 +70,11 @@ def _example_tensor(name: str, arg: TensorArg, resolve: Resolve, spot: Spot) -> 
 
 
 def for_target(request: Request, raw: Mapping[str, Any], resolve: Resolve, spot: Spot) -> Request:
-    """The request of a captured call with the device of its target."""
+    """The request with the device of its target, which only captured code needs to have."""
     known = KNOWN_DEVICES.get(request.target.processor)
     if known is None and {"name", "units", "memory"} - set(raw):
+        if request.source.kind != "capture" and not raw:
+            return request
         spot.fail(
             f"describe the device for {request.target.processor}, as in device: {{name: ..., "
             "units: 256, memory: 309237645312}"

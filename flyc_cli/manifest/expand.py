@@ -149,6 +149,7 @@ class _Expansion:
             )
 
     def requests(self) -> Iterator[Request]:
+        kernel = self._kernel
         seen: dict[tuple[bytes, Target], Spot] = {}
         rows: dict[tuple[bytes, Target], Spot] = {}
         for combination in self._combinations():
@@ -175,12 +176,9 @@ class _Expansion:
                             f"{other.place.line} too; a lookup could not tell them apart"
                         )
                 for target in targets:
-                    specialised = replace(request, target=target)
-                    if self._kernel.capture:
-                        specialised = for_target(
-                            specialised, self._kernel.device, scope.resolve, self._spot
-                        )
-                    yield specialised
+                    yield for_target(
+                        replace(request, target=target), kernel.device, scope.resolve, self._spot
+                    )
         for i, count in enumerate(self._excluded):
             if not count:
                 self._fail_unmatched(i)

@@ -372,7 +372,6 @@ _ONLY_FOR = {
     "kwargs": ("factory", "capture"),
     "select": ("factory",),
     "constexpr": ("launcher", "factory"),
-    "device": ("capture",),
     "tensors": ("capture",),
 }
 
