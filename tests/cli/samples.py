@@ -67,8 +67,7 @@ def too_large(x: fx.Pointer, factor: fx.Float32, N: fx.Constexpr[int]):
     scale_kernel(x, factor).launch(grid=(1, 1, 1), block=(4096, 1, 1))
 
 
-def factory():
-    return {"launch": scale}
+WIDTHS = (64, 128)
 '''
 
 RESOURCES = Resources(

@@ -123,7 +123,7 @@ def test_failures_as_json(flyc, workplace: Path) -> None:
     [
         ("kernels:scale", "no_such_module:scale", "no module named no_such_module"),
         ("kernels:scale", "kernels:scael", "kernels has no scael; its launchers are scale"),
-        ("kernels:scale", "kernels:factory", "not a @flyc.jit launcher"),
+        ("kernels:scale", "kernels:WIDTHS", "not a @flyc.jit launcher"),
         ("      factor: f32\n", "", "argument factor"),
         ("factor: f32", "factor: f32\n      more: i32", "the launcher has no parameter more"),
         ("constexpr: {N: [64, 128]}", "params: {M: [64]}", "compile-time parameter N"),

@@ -99,8 +99,8 @@ def test_everything_is_freed(
     assert len(launches) == 1 + 4
     assert {launch.kernel for launch in launches} == {"scale_kernel_0"}
     assert device.live_allocations() == 0
-    device.fail("hipModuleLaunchKernel", 719, nth=3)
-    with pytest.raises(HipError, match="719"):
+    device.fail("hipModuleLaunchKernel", 1, nth=3)
+    with pytest.raises(HipError, match="hipErrorInvalidValue"):
         launch()
     assert device.live_allocations() == 0
     device.reset()
