@@ -1,8 +1,8 @@
 """What a kernel takes from the hardware, from its metadata note and its kernel descriptor.
 
 Sources: AMDGPUUsage, "Kernel Descriptor" (register granules); LLVM's AMDGPU subtarget tables
-(registers per SIMD, allocation granule, waves per SIMD), checked in the tests against the
-occupancy that LLVM prints in its assembly.
+(registers per SIMD, allocation granule, waves per SIMD). The tests compare the waves with what
+LLVM's own kernel-resource-usage remarks report.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ from flyc_cli.frontends.errors import InputError, TraceError
 from flyc_cli.manifest.model import Request
 from mlir_passes.places import Places
 from mlir_passes.toolkit import LLD_VERSION, Toolkit
-from runtime_loader.specialisation import Specialisation
+from runtime_loader.errors import BundleError
+from runtime_loader.specialisation import Specialisation, check_specialisation
 
 if TYPE_CHECKING:
     from flyc_cli.frontends.reach import Part
@@ -130,6 +131,8 @@ def _build(job: Job, part: Part, log: Any) -> dict[str, float]:
 def _write_artifact(job: Job, part: Part, artifact: Any) -> None:
     import hashlib
 
+    from mlir_passes.errors import LoweringError
+
     specialisation = Specialisation(
         kernel=part.kernel,
         target=job.request.target,
@@ -141,6 +144,10 @@ def _write_artifact(job: Job, part: Part, artifact: Any) -> None:
         launcher=part.launcher,
         hints=part.hints,
     )
+    try:
+        check_specialisation(specialisation, "the launcher's signature")
+    except BundleError as error:
+        raise LoweringError("launch-plan", str(error)) from None
     (job.directory / "code_object").write_bytes(artifact.code_object)
     _write(job.directory / "stages.json", json.dumps(artifact.stages))
     if job.keep_host:

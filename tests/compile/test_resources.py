@@ -1,0 +1,60 @@
+"""What kernels take from the hardware is what LLVM's own remarks say of them."""
+
+import re
+
+import pytest
+
+from tests.compile.building import TARGETS, Outcomes, build, pointer, request
+
+pytestmark = pytest.mark.compile
+
+LIVE = (4, 60, 130)
+CASES = [
+    *((target, live, {}) for target in TARGETS for live in LIVE),
+    # FlyDSL never compiles RDNA kernels for 64 lanes, others do.
+    *((target, live, {"WAVE64": "1"}) for target in ("gfx1100", "gfx1201") for live in LIVE),
+]
+IDS = [f"{target}-{live}{'-wave64' if env else ''}" for target, live, env in CASES]
+
+
+@pytest.fixture(scope="module")
+def remarks(tmp_path_factory):
+    """Where each case's remarks go."""
+    directory = tmp_path_factory.mktemp("remarks")
+    return {name: directory / name for name in IDS}
+
+
+@pytest.fixture(scope="module")
+def outcomes(remarks) -> Outcomes:
+    return build(
+        {
+            name: request(
+                "remarks:pressure",
+                *(pointer("x"), pointer("out")),
+                target=target,
+                constexpr={"live": live},
+                env={**env, "REMARKS": str(remarks[name])},
+            )
+            for name, (target, live, env) in zip(IDS, CASES, strict=True)
+        }
+    )
+
+
+@pytest.mark.parametrize(("name", "case"), list(zip(IDS, CASES, strict=True)), ids=IDS)
+def test_registers_and_waves(outcomes, remarks, name, case) -> None:
+    _, live, env = case
+    (kernel,) = outcomes.built(name).specialisation.kernels
+    found = dict(
+        re.findall(r": +([A-Z]\w*(?: \w+)?)(?: \[.*\])?: (\d+)", remarks[name].read_text())
+    )
+    resources = kernel.resources
+    assert resources.waves_per_simd == int(found["Occupancy"])
+    assert resources.vgprs == int(found["VGPRs"]) + int(found.get("AGPRs", 0))
+    assert resources.scratch == int(found["ScratchSize"])
+    assert resources.vgpr_spills == int(found["VGPRs Spill"])
+    assert resources.sgpr_spills == int(found["SGPRs Spill"])
+    assert resources.lds == int(found["LDS Size"])
+    assert resources.allocated_vgprs >= resources.vgprs > live // 3
+    assert resources.workgroup == (256, 1, 1)
+    if env:
+        assert resources.wavefront == 64
