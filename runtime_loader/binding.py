@@ -41,7 +41,8 @@ class Binder:
         self._label = label
         self._names = [form.name for form in signature]
         self._streams = {form.name for form in signature if isinstance(form, StreamForm)}
-        self._binds = [_binder(form, _Argument(label, form.name, device)) for form in signature]
+        # One for each argument; each checks a value and appends its slots.
+        self.binds = [_binder(form, _Argument(label, form.name, device)) for form in signature]
 
     def bind(self, args: tuple[object, ...], named: Mapping[str, object]) -> list[int]:
         """Arguments in the order of the signature, or by name; a stream may be left out.
@@ -50,35 +51,39 @@ class Binder:
         fit.
         """
         values: Sequence[object] = args
-        if named or len(args) != len(self._binds):
+        if named or len(args) != len(self.binds):
             values = self._arrange(args, named)
         slots: list[int] = []
-        for bind, value in zip(self._binds, values, strict=True):
+        for bind, value in zip(self.binds, values, strict=True):
             bind(value, slots)
         return slots
 
-    def _arrange(self, args: tuple[object, ...], named: Mapping[str, object]) -> list[object]:
+    def place(self, args: tuple[object, ...], named: Mapping[str, object]) -> dict[int, object]:
+        """Which of the arguments, by place, have which value. Raises `ArgumentError`."""
         if len(args) > len(self._names):
             raise self._wrong(f"{len(args)} arguments were given")
-        values = [*args, *[_MISSING] * (len(self._names) - len(args))]
+        values = dict(enumerate(args))
         for name, value in named.items():
             if name not in self._names:
                 from runtime_loader.nearest import did_you_mean
 
                 raise self._wrong(f"it has no argument {name!r}{did_you_mean(name, self._names)}")
             place = self._names.index(name)
-            if values[place] is not _MISSING:
+            if place in values:
                 raise self._wrong(f"argument {name!r} was given twice, by position and by name")
             values[place] = value
-        missing = []
-        for place, name in enumerate(self._names):
-            if values[place] is _MISSING:
-                values[place] = None
-                if name not in self._streams:
-                    missing.append(name)
+        return values
+
+    def _arrange(self, args: tuple[object, ...], named: Mapping[str, object]) -> list[object]:
+        values = self.place(args, named)
+        missing = [
+            name
+            for place, name in enumerate(self._names)
+            if place not in values and name not in self._streams
+        ]
         if missing:
             raise self._wrong(f"missing: {', '.join(missing)}")
-        return values
+        return [values.get(place) for place in range(len(self._names))]
 
     def _wrong(self, found: str) -> ArgumentError:
         wanted = [f"{name}=None" if name in self._streams else name for name in self._names]

@@ -96,6 +96,7 @@ class Hip:
         self._library = library
         self._calls: dict[str, Any] = {}
         self._devices: dict[int, Device] = {}
+        self._count: int | None = None
         self._error_name = self._text_function("hipGetErrorName")
         self._error_string = self._text_function("hipGetErrorString")
         self._launch_kernel = self._function("hipModuleLaunchKernel")
@@ -222,6 +223,24 @@ class Hip:
         )
         self._call("hipDrvLaunchKernelEx", doing, ctypes.byref(config), function, params, None)
 
+    def launch_addresses(self) -> tuple[int, int, int]:
+        """Where hipModuleLaunchKernel, hipGetDevice and hipStreamGetDevice are.
+
+        The last two are 0 when there is nothing to ask: with one device, everything is on it.
+        """
+        launch = _address(self._launch_kernel)
+        if self.single_device():
+            return launch, 0, 0
+        tells = hasattr(self._library, "hipStreamGetDevice")
+        stream_device = _address(self._function("hipStreamGetDevice")) if tells else 0
+        return launch, _address(self._get_device), stream_device
+
+    def single_device(self) -> bool:
+        """Whether the process has one device, so that no current device can be another."""
+        if self._count is None:
+            self._count = self.device_count()
+        return self._count == 1
+
     def check_process(self) -> None:
         """Refuse to go on in a child process that inherited an initialised HIP: it cannot work."""
         pid = os.getpid()
@@ -288,6 +307,10 @@ class Hip:
         self._call(call, f"asking what device {ordinal} is", properties, ordinal)
         field = properties.raw[offset : offset + _ARCH_NAME_SIZE]
         return field.split(b"\0")[0].decode(errors="replace")
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, c_void_p).value or 0
 
 
 _lock = threading.Lock()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from runtime_loader.binding import Binder, slot_names
 from runtime_loader.errors import ArgumentError, PlanError
@@ -25,8 +25,8 @@ class Kernel:
         self.device = device
         self._hip = hip
         self._functions = functions
-        self._bind = Binder(spec.signature, self.label, device).bind
-        self._evaluate = Evaluator(spec.plan, [kernel.kernarg for kernel in spec.kernels])
+        self._binder = Binder(spec.signature, self.label, device)
+        self._evaluator: Evaluator | None = None
         self._offsets = [
             tuple(param.offset for param in kernel.kernarg.params) for kernel in spec.kernels
         ]
@@ -41,23 +41,44 @@ class Kernel:
         default one. Nothing is launched unless all of it is sound. Raises `ArgumentError`,
         `PlanError`, and `HipError` when HIP refuses a launch.
         """
-        launches = self.launches(*args, **named)
+        self.launch_slots(self._binder.bind(args, named))
+
+    def bind(self, *args: object, **named: object) -> Bound:
+        """Check and pack these arguments once, for calls that give only the others.
+
+        Arguments as for a call; all may be left out. Raises `ArgumentError` for one that does not
+        fit. What is bound is kept alive, and is the memory that it was when it was bound.
+        """
+        return Bound(self, self._binder.place(args, named))
+
+    def launches(self, *args: object, **named: object) -> list[ConcreteLaunch]:
+        """What a call with these arguments would launch, checked; nothing is launched."""
+        return self._evaluate(self._binder.bind(args, named))
+
+    def launch_slots(self, slots: list[int]) -> None:
+        """Launch with the host slots that binding gave (`Binder.bind`)."""
+        launches = self._evaluate(slots)
         self._check_device(launches)
         hip = self._hip
         for launch in launches:
             kernel = launch.kernel
             hip.launch(self._functions[kernel], launch, self._offsets[kernel], self._doing[kernel])
 
-    def launches(self, *args: object, **named: object) -> list[ConcreteLaunch]:
-        """What a call with these arguments would launch, checked; nothing is launched."""
-        slots = self._bind(args, named)
+    def _evaluate(self, slots: list[int]) -> list[ConcreteLaunch]:
+        if self._evaluator is None:
+            layouts = [kernel.kernarg for kernel in self.specialisation.kernels]
+            self._evaluator = Evaluator(self.specialisation.plan, layouts)
         try:
-            launches = self._evaluate(slots)
+            launches = self._evaluator(slots)
         except PlanError as error:
             raise PlanError(f"{self.label}: {error}; {self._inputs(slots)}") from None
         for launch in launches:
             self._check_dimensions(launch, slots)
         return launches
+
+    def _launch_failed(self, kernel: int, code: int) -> None:
+        """Raise what a launch outside of `launch_slots` met."""
+        raise self._hip.error("hipModuleLaunchKernel", code, self._doing[kernel])
 
     def _check_dimensions(self, launch: ConcreteLaunch, slots: list[int]) -> None:
         kernel = self.specialisation.kernels[launch.kernel]
@@ -107,6 +128,46 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<Kernel {self.label} on {self.device}>"
+
+
+class Bound:
+    """A kernel with some of its arguments bound; call it with the others, in order or by name.
+
+    `kernel` is the kernel, `moving` the names of the arguments that a call gives; a stream among
+    them may be left out.
+    """
+
+    def __init__(self, kernel: Kernel, fixed: Mapping[int, object]) -> None:
+        self.kernel = kernel
+        signature = kernel.specialisation.signature
+        self._forms = [form for place, form in enumerate(signature) if place not in fixed]
+        self.moving = tuple(form.name for form in self._forms)
+        self._fixed = fixed  # keeps memory alive
+        self._binder = Binder(self._forms, f"{kernel.label}, partly bound,", kernel.device)
+        # Slots with a value are bound; the others, in order, are the calls'.
+        self._slots: list[int | None] = []
+        binds = kernel._binder.binds
+        for place, (form, bind) in enumerate(zip(signature, binds, strict=True)):
+            slots: list[int] = []
+            if place in fixed:
+                bind(fixed[place], slots)
+            self._slots += slots if place in fixed else [None] * len(form.slots())
+
+    def __call__(self, *args: object, **named: object) -> None:
+        """Launch, as the kernel does."""
+        given = iter(self._binder.bind(args, named))
+        self.kernel.launch_slots([next(given) if s is None else s for s in self._slots])
+
+    def each(self, calls: Iterable[object]) -> int:
+        """Call once for each item: a tuple of arguments, or one argument; return how many."""
+        made = 0
+        for item in calls:
+            self(*item) if isinstance(item, tuple) else self(item)
+            made += 1
+        return made
+
+    def __repr__(self) -> str:
+        return f"<{self.kernel!r} of ({', '.join(self.moving)})>"
 
 
 def _signed(value: int, slot: str) -> int:

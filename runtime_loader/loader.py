@@ -13,6 +13,7 @@ from runtime_loader.checked import Fields
 from runtime_loader.format import MAX_BLOB, Ref
 from runtime_loader.kernel import Kernel
 from runtime_loader.modules import load_functions
+from runtime_loader.native import make_kernel
 from runtime_loader.specialisation import Specialisation
 
 TYPE_CHECKING = False
@@ -131,7 +132,7 @@ class Bundle:
     def _load(self, spec: Specialisation, ref: Ref, device: hip.Device) -> Kernel:
         runtime = hip.runtime()
         image = partial(self._file.blob, ref, MAX_BLOB)
-        return Kernel(runtime, device, spec, load_functions(runtime, device, spec, image))
+        return make_kernel(runtime, device, spec, load_functions(runtime, device, spec, image))
 
     def __enter__(self) -> Bundle:
         return self

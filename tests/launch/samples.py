@@ -64,4 +64,5 @@ def specialisation(
         kernels=entries,
         code_object=hashlib.sha256(code).hexdigest(),
         launcher="samples:scale",
+        hints={},
     )

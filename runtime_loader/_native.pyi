@@ -1,0 +1,23 @@
+from collections.abc import Iterable
+from typing import Any
+
+LIMITS: dict[str, int]
+
+class Launcher:
+    native_launches: int
+    def _prepare(
+        self,
+        arguments: tuple[tuple[object, ...], ...],
+        program: tuple[object, ...],
+        ordinal: int,
+        launch: int,
+        get_device: int,
+        stream_device: int,
+        /,
+    ) -> None: ...
+    def _run_program(
+        self, inputs: tuple[int, ...], /
+    ) -> list[tuple[int, tuple[int, int, int], tuple[int, int, int], int, int, bytes]] | None: ...
+    def each(self, calls: Iterable[Any], /) -> int: ...
+
+def inherit_vectorcall(launcher: type[Launcher], /) -> None: ...

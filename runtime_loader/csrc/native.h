@@ -1,0 +1,139 @@
+/* What the parts of the native launch path share: limits, programs, arguments. */
+#ifndef FLYC_NATIVE_H
+#define FLYC_NATIVE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Everything a call needs is on the stack, so all of it is bounded. A kernel that needs more is
+ * launched by the Python code. */
+#define MAX_VALUES 512
+#define MAX_INSTRUCTIONS 4096
+#define MAX_SITES 16
+#define MAX_PENDING 8
+#define MAX_KERNARG 4096
+#define MAX_ARGUMENTS 128
+#define MAX_RANK 8
+#define MAX_ELEMENT_CODES 4
+#define MAX_SEEN_DTYPES 4
+#define STEP_BUDGET 1000000
+
+/* A step that worked, that cannot tell (the Python code shall do it), or that raised. */
+typedef enum { DONE, DECLINED, RAISED } Outcome;
+
+/* --- program.c: a launch plan compiled to instructions on 64-bit values --- */
+
+typedef struct {
+    uint8_t op, bits;
+    uint16_t result, a, b, c;
+} Instruction;
+
+typedef struct {
+    uint16_t offset, value;
+    uint8_t size;
+} Store;
+
+/* One launch of the plan. `kernarg` has what is constant in place; `stores` fill in the rest. */
+typedef struct {
+    void *function;
+    uint32_t kernel, max_workgroup, kernarg_size, store_count;
+    uint16_t grid[3], block[3], lds, stream;
+    uint8_t *kernarg;
+    Store *stores;
+} Site;
+
+/* Values are numbered: inputs, then constants, then results. */
+typedef struct {
+    uint32_t input_count, constant_count, value_count, instruction_count, site_count;
+    bool clear_results; /* with branches, a value may be read that no op has written */
+    uint64_t *constants;
+    Instruction *instructions;
+    Site *sites;
+} Program;
+
+typedef struct {
+    const Site *site;
+    uint32_t grid[3], block[3], lds;
+    void *stream;
+    void *kernarg;
+} Pending;
+
+/* A call's worth of launches, evaluated and packed before the first of them is made. */
+typedef struct {
+    uint32_t count;
+    Pending launches[MAX_PENDING];
+    _Alignas(16) uint8_t kernarg[MAX_KERNARG];
+} Batch;
+
+/* Takes (inputs, constants, values, clear, instructions, sites); false with an exception set when
+ * they do not make a sound program. */
+bool program_read(Program *program, PyObject *description);
+void program_free(Program *program);
+/* `values` holds the inputs. DECLINED for what is undefined, too long or an unsound launch. */
+Outcome program_run(const Program *program, uint64_t *values, Batch *batch);
+
+/* --- exchange.c: DLPack's C exchange API --- */
+
+typedef struct {
+    void *data;
+    int32_t device_type, device_id, ndim;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+} DLTensor;
+
+#define DLPACK_ROCM 10
+
+typedef int (*TensorReader)(void *object, DLTensor *tensor);
+
+/* The type's own reader, or NULL when it offers none. */
+TensorReader exchange_reader(PyTypeObject *type);
+
+/* --- arguments.c: one launch argument to its slots --- */
+
+typedef enum {
+    BY_PYTHON,
+    TENSOR,
+    POINTER,
+    SIGNED,
+    UNSIGNED,
+    BOOL,
+    FLOAT32,
+    FLOAT64,
+    STREAM,
+} ArgumentKind;
+
+typedef struct {
+    ArgumentKind kind;
+    uint8_t bits;  /* of an integer */
+    bool optional; /* may be left out, which means None */
+    uint32_t slot, slot_count;
+    PyObject *bind; /* the Python binder of this argument: bind(value, slots) */
+    PyObject *name;
+    /* tensors and pointers */
+    bool is_static, empty_when_raw;
+    uint8_t rank, stride_bits, code_count;
+    int32_t ordinal;
+    uint64_t align;
+    uint16_t codes[MAX_ELEMENT_CODES]; /* DLPack type code and bits */
+    int64_t shape[MAX_RANK], strides[MAX_RANK];
+    PyObject *dtype_names;                /* names of accepted dtypes, as Python's binder has them */
+    PyObject *seen_dtypes[MAX_SEEN_DTYPES]; /* dtype objects that were found among them */
+} Argument;
+
+bool arguments_setup(void);
+/* Takes (kind, slot, slots, bind, name, optional, details); false with an exception set. */
+bool argument_read(Argument *argument, PyObject *description);
+void argument_clear(Argument *argument);
+int argument_visit(Argument *argument, visitproc visit, void *arg);
+/* Writes the argument's slots into `values`: DONE, or RAISED by the Python binder. */
+Outcome argument_bind(Argument *argument, PyObject *value, uint64_t *values);
+
+/* --- launcher.c --- */
+
+bool launcher_setup(PyObject *module);
+
+#endif

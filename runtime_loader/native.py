@@ -1,0 +1,33 @@
+"""Makes kernels whose calls run in C, where the extension was built and `FLYC_NATIVE` is not 0."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from runtime_loader.hip import Device, Hip
+from runtime_loader.kernel import Kernel
+from runtime_loader.specialisation import Specialisation
+
+VARIABLE = "FLYC_NATIVE"
+
+try:
+    from runtime_loader import native_kernel
+except ImportError:  # installed where no compiler was
+    BUILT = False
+else:
+    BUILT = True
+
+
+def enabled() -> bool:
+    """Whether kernels that are made now launch natively."""
+    return BUILT and os.environ.get(VARIABLE) != "0"
+
+
+def make_kernel(hip: Hip, device: Device, spec: Specialisation, functions: Sequence[int]) -> Kernel:
+    """The kernel of a specialisation that was loaded: native where it can be."""
+    if enabled():
+        kernel = native_kernel.NativeKernel(hip, device, spec, functions)
+        if kernel.is_native:
+            return kernel
+    return Kernel(hip, device, spec, functions)
