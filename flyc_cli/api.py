@@ -38,6 +38,9 @@ class Kernel:
     launcher: str | None = None
     factory: str | None = None
     capture: str | None = None
+    mlir: str | Mapping[str, str] | None = None
+    code_object: str | Mapping[str, str] | None = None
+    launch: Sequence[Mapping[str, object]] = ()
     select: str | int | Sequence[str | int] | None = None
     device: Mapping[str, object] = field(default_factory=dict)
     tensors: str | None = None

@@ -103,8 +103,8 @@ def lower(
     run_passes(module, binary_stage(CODE_OBJECT, "fatbin", directory))
     _check_log(log, places)
     code_object = _only_object(module)
-    parsed = _parse(code_object, target, places)
-    kernels = {symbol: _kernel_entry(parsed, symbol, places) for symbol in symbols}
+    parsed = checked_code_object(code_object, target, places)
+    kernels = {symbol: kernel_entry(parsed, symbol, places) for symbol in symbols}
     check_kernarg(module, kernels)
     clock.stop()
     return Artifact(
@@ -202,7 +202,7 @@ def _check_log(log: StderrLog, places: Places) -> None:
         raise LoweringError(CODE_OBJECT, f"LLVM reported: {errors}", places.of(errors))
 
 
-def _parse(code_object: bytes, target: Target, places: Places) -> CodeObject:
+def checked_code_object(code_object: bytes, target: Target, places: Places) -> CodeObject:
     try:
         parsed = read_code_object(code_object)
     except CodeObjectError as error:
@@ -221,7 +221,7 @@ def _parse(code_object: bytes, target: Target, places: Places) -> CodeObject:
     return parsed
 
 
-def _kernel_entry(code_object: CodeObject, symbol: str, places: Places) -> KernelEntry:
+def kernel_entry(code_object: CodeObject, symbol: str, places: Places) -> KernelEntry:
     kernel = code_object.kernels.get(symbol)
     if kernel is None:
         raise LoweringError(CODE_OBJECT, f"the launcher launches {symbol}, which was not emitted")

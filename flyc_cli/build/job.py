@@ -90,6 +90,7 @@ def _failure(stage: str, message: str, source: list[tuple[str, int]]) -> dict[st
 
 def _build(job: Job, part: Part, log: Any) -> dict[str, float]:
     from flyc_cli.frontends import flydsl_adapter as adapter
+    from flyc_cli.frontends.raw_sources import describe_code_object, trace_mlir
     from flyc_cli.frontends.reach import trace_part
     from mlir_passes.lowering import Artifact, lower
 
@@ -122,7 +123,12 @@ def _build(job: Job, part: Part, log: Any) -> dict[str, float]:
             )
         )
 
-    trace_part(request, part, enter, lower_traced)
+    if request.source.kind == "code_object":
+        artifacts.append(describe_code_object(request, part, enter))
+    elif request.source.kind == "mlir":
+        trace_mlir(request, part, enter, lower_traced)
+    else:
+        trace_part(request, part, enter, lower_traced)
     (artifact,) = artifacts
     _write_artifact(job, part, artifact)
     return artifact.seconds

@@ -24,11 +24,13 @@ import flydsl
 import flydsl.expr as fx
 from flydsl._mlir import ir
 from flydsl.compiler import jit_function
+from flydsl.compiler.backends import get_backend
 from flydsl.compiler.jit_argument import (
     JitArgumentRegistry,
     PointerJitArg,
     is_type_param_annotation,
 )
+from flydsl.compiler.llvm_options import llvm_options
 from flydsl.expr.numeric import Numeric
 from flydsl.expr.struct import is_struct_type
 from flydsl.expr.typing import Constexpr, Pointer, Stream, Tensor
@@ -243,6 +245,19 @@ def trace(
         raise InputError(f"FlyDSL {VERSION} did not lower the launcher when it was called")
 
 
+def lower_module(
+    module: Any, processor: str, hints: Mapping[str, Any], lower: Callable[[Traced], None]
+) -> None:
+    """Call `lower` with a module that was not traced, as FlyDSL would compile it with `hints`."""
+    backend = get_backend(arch=processor)
+    with module.context:
+        if hasattr(backend, "lower_compile_hints"):
+            backend.lower_compile_hints(module, compile_hints=dict(hints))
+        fragments = tuple(backend.pipeline_fragments(compile_hints=dict(hints)))
+        with llvm_options(hints.get("llvm_options", {})):
+            lower(Traced(module, fragments))
+
+
 def is_compile_time(annotation: Any) -> bool:
     """Whether a parameter with this annotation is fixed at compile time."""
     return bool(
@@ -353,14 +368,21 @@ def import_object(module: str, qualname: str) -> Any:
 def placeholders(
     forms: Sequence[Form], signature: inspect.Signature | None = None
 ) -> dict[str, Any]:
-    """Arguments that have the types of `forms` and no values, by name."""
+    """Arguments that have the types of `forms` and no values, by name.
+
+    `signature` is that of what they are for; a stream that it has is passed in any case.
+    """
     parameters = signature.parameters if signature else {}
-    return {
+    found = {
         form.name: _jit_argument(
             form, parameters[form.name].annotation if form.name in parameters else None
         )
         for form in forms
     }
+    for name, parameter in parameters.items():
+        if name not in found and getattr(parameter.annotation, "_is_stream_param", False):
+            found[name] = Stream(None)
+    return found
 
 
 def describe_toolchain() -> dict[str, str]:

@@ -36,6 +36,7 @@ from flyc_cli.manifest.model import (
     json_value,
     params_key,
 )
+from flyc_cli.manifest.raw import launch_specs, with_file
 from flyc_cli.manifest.source import ManifestError, Spot
 from runtime_loader.element_types import ELEMENT_TYPES
 from runtime_loader.errors import FlycError
@@ -136,6 +137,7 @@ class _Expansion:
         )
         self.targets = _targets(manifest, self._kernel)
         self._swept_keys = table_keys(self._kernel)[1]
+        self._is_raw = self._kernel.mlir is not None or self._kernel.code_object is not None
 
     def check_size(self, limit: int) -> None:
         kernel = self._kernel
@@ -176,9 +178,10 @@ class _Expansion:
                             f"{other.place.line} too; a lookup could not tell them apart"
                         )
                 for target in targets:
-                    yield for_target(
-                        replace(request, target=target), kernel.device, scope.resolve, self._spot
-                    )
+                    wanted = replace(request, target=target)
+                    if self._is_raw:
+                        wanted = self._raw(wanted, scope)
+                    yield for_target(wanted, kernel.device, scope.resolve, self._spot)
         for i, count in enumerate(self._excluded):
             if not count:
                 self._fail_unmatched(i)
@@ -348,6 +351,15 @@ class _Expansion:
             rows=self._table_rows(combination, scope),
         )
 
+    def _raw(self, request: Request, scope: _Scope) -> Request:
+        """The request with its file, and the launches of a code object."""
+        kernel, spot = self._kernel, self._spot
+        request = with_file(request, kernel, scope.resolve, spot, self._manifest.directory)
+        launches = launch_specs(
+            kernel.launch, request.args, scope.params, scope.resolve, spot.at("launch")
+        )
+        return replace(request, source=replace(request.source, launches=launches))
+
     def _table_rows(
         self, combination: _Combination, scope: _Scope
     ) -> tuple[Mapping[str, Any], ...]:
@@ -390,9 +402,7 @@ class _Expansion:
 
 
 def _source_path(kernel: Kernel) -> str:
-    path = kernel.launcher or kernel.factory or kernel.capture
-    assert path is not None
-    return path
+    return kernel.launcher or kernel.factory or kernel.capture or ""
 
 
 def _sections(kernel: Kernel) -> dict[str, str]:
@@ -400,8 +410,11 @@ def _sections(kernel: Kernel) -> dict[str, str]:
     sections = dict.fromkeys(kernel.kwargs, "kwargs")
     sections |= dict.fromkeys(kernel.constexpr, "constexpr")
     sections |= dict.fromkeys(kernel.params, "params")
+    section = "constexpr" if kernel.launcher else "kwargs"
+    if kernel.mlir is not None or kernel.code_object is not None:
+        section = "params"
     for name in kernel.matrix[0].values if kernel.matrix else ():
-        sections.setdefault(name, "constexpr" if kernel.launcher else "kwargs")
+        sections.setdefault(name, section)
     return sections
 
 

@@ -166,16 +166,20 @@ class Kernel:
     """One entry of `kernels`.
 
     One of `launcher`, `factory` (with `select`) and `capture` (with `device` and `tensors`) is
-    given, as `module:name`. `kwargs`,
-    `constexpr` and `params` hold the swept values of each parameter; a parameter of `matrix` that
-    none of them names is a factory's keyword argument or a launcher's compile-time value. The rows
-    of `rows` are in `matrix`; `table` says what the bundle's table of them is looked up with.
+    given, as `module:name`, or `mlir` or `code_object` (with `launch`), as a file or one for each
+    target. `kwargs`, `constexpr` and `params` hold the swept values of each parameter; a parameter
+    of `matrix` that none of them names is a factory's keyword argument or a launcher's compile-time
+    value. The rows of `rows` are in `matrix`; `table` says what the bundle's table of them is
+    looked up with.
     """
 
     name: str
     launcher: str | None = None
     factory: str | None = None
     capture: str | None = None
+    mlir: str | Mapping[Target, str] | None = None
+    code_object: str | Mapping[Target, str] | None = None
+    launch: tuple[Mapping[str, Any], ...] = ()
     select: str | int | tuple[str | int, ...] | None = None
     device: Mapping[str, Any] = field(default_factory=dict)
     tensors: str = "fake"
@@ -248,12 +252,33 @@ class Manifest:
 
 
 @dataclass(frozen=True)
+class LaunchSpec:
+    """One described launch of a code object, with its templates filled in.
+
+    `grid`, `block`, `cluster`, `lds` are expressions (text or integers). `args` has one entry for
+    each kernel argument: the name of an argument or an expression, {type: expression}, or a tuple
+    of those that fill one argument back to back; None means all arguments in order.
+    """
+
+    symbol: str
+    grid: tuple[str | int, ...]
+    block: tuple[str | int, ...]
+    args: tuple[Any, ...] | None = None
+    lds: str | int | None = None
+    cluster: tuple[str | int, ...] | None = None
+    cooperative: bool = False
+
+
+@dataclass(frozen=True)
 class Source:
-    """Where a launcher comes from: `kind` is `launcher`, `factory` or `capture`.
+    """Where a launcher comes from: `kind` is `launcher`, `factory`, `capture` or one of RAW.
 
     A factory is called with `kwargs`; `select` then picks an item (by index or key) or attribute
     of what it returns, or several. Captured code is called with `kwargs`, the plain values
     `examples` and tensors like the request's `args`, on `device`; `host_data`: they have values.
+
+    A raw kernel is the file `module`, as the manifest names it: `file` is its absolute path,
+    `file_sha256` (hex) that of its bytes, `launches` what a code object's launcher does.
     """
 
     kind: str
@@ -264,9 +289,28 @@ class Source:
     device: Device | None = None
     examples: dict[str, Any] = field(default_factory=dict)
     host_data: bool = False
+    file: str = ""
+    file_sha256: str = ""
+    launches: tuple[LaunchSpec, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.module}:{self.qualname}"
+        return self.module if self.file else f"{self.module}:{self.qualname}"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one specialisation may take before it is stopped: wall-clock seconds, and bytes of
+    resident memory (what it shares with other workers included). None is no limit."""
+
+    timeout: float | None = None
+    memory: int | None = None
+
+    def or_else(self, other: Limits) -> Limits:
+        """These limits, and those of `other` where there are none."""
+        return Limits(
+            other.timeout if self.timeout is None else self.timeout,
+            other.memory if self.memory is None else self.memory,
+        )
 
 
 @dataclass(frozen=True)
@@ -288,6 +332,7 @@ class Request:
     python_path: tuple[str, ...]
     where: Place
     rows: tuple[Mapping[str, Any], ...] = ()
+    limits: Limits = Limits()
 
     def key(self) -> bytes:
         """The index key that the specialisation will have in the bundle."""

@@ -40,6 +40,7 @@ from flyc_cli.manifest.model import (
     Value,
     covers,
 )
+from flyc_cli.manifest.raw import RAW
 from flyc_cli.manifest.rows import (
     Column,
     RawRows,
@@ -373,6 +374,10 @@ _ONLY_FOR = {
     "select": ("factory",),
     "constexpr": ("launcher", "factory"),
     "tensors": ("capture",),
+    "launch": ("code_object",),
+    "hints": (*_SOURCES, "mlir"),
+    "env": tuple(_SOURCES),
+    "python_path": tuple(_SOURCES),
 }
 
 
@@ -382,7 +387,7 @@ class _KernelParser:
     _KEYS = (
         *("name", "launcher", "factory", "select", "kwargs", "constexpr", "params", "matrix"),
         *("rows", "include", "exclude", "targets", "args", "hints", "env", "python_path"),
-        *("capture", "device", "tensors"),
+        *("capture", "device", "tensors", *RAW, "launch"),
     )
 
     def __init__(
@@ -426,6 +431,9 @@ class _KernelParser:
             launcher=fields.get("launcher", lambda c: str(c.value), None),
             factory=fields.get("factory", lambda c: str(c.value), None),
             capture=fields.get("capture", lambda c: str(c.value), None),
+            mlir=fields.get("mlir", lambda c: _file(c, params), None),
+            code_object=fields.get("code_object", lambda c: _file(c, params), None),
+            launch=fields.get("launch", lambda c: _launches(c, params), ()),
             select=fields.get("select", _selection, None),
             device=fields.get("device", lambda c: _device(c, params), {}),
             tensors=fields.get("tensors", _example_kind, "fake"),
@@ -445,14 +453,17 @@ class _KernelParser:
 
     def _source(self) -> None:
         fields = self._fields
-        given = [key for key in _SOURCES if key in fields]
+        given = [key for key in (*_SOURCES, *RAW) if key in fields]
         if len(given) != 1:
             self._cursor.fail(
-                f"a kernel has one of {', '.join(_SOURCES)}, as module:name; this one has "
-                f"{choices(given) if given else 'none'}"
+                f"a kernel has one of {', '.join(_SOURCES)}, as module:name, or {choices(RAW)}, as "
+                f"a file; this one has {choices(given) if given else 'none'}"
             )
         (kind,) = given
-        _python_name(fields[kind], _SOURCES[kind])
+        if kind in _SOURCES:
+            _python_name(fields[kind], _SOURCES[kind])
+        elif kind == "code_object" and "launch" not in fields:
+            self._cursor.fail("a code object needs launch: what its launcher does")
         for key, kinds in _ONLY_FOR.items():
             if key in fields and kind not in kinds:
                 fields[key].spot.fail_at_key(f"{key} is for a {choices(kinds)}, not for a {kind}")
@@ -680,6 +691,43 @@ def _device(cursor: _Cursor, params: set[str]) -> dict[str, Any]:
 
 def _example_kind(cursor: _Cursor) -> str:
     return str(cursor.one_of("a kind of example tensors", ("fake", "cpu")))
+
+
+def _file(cursor: _Cursor, params: set[str]) -> str | dict[Target, str]:
+    """The name of a file, or one for each target."""
+    _check_templates(cursor, params)
+    what = "a file, relative to the manifest"
+    if not isinstance(cursor.value, dict):
+        return cursor.text(what)
+    files: dict[Target, str] = {}
+    for name, item in cursor.entries("files by target"):
+        try:
+            target = Target.parse(name).check_supported()
+        except TargetError as error:
+            item.spot.fail_at_key(str(error))
+        files[target] = item.text(what)
+    return files
+
+
+def _launches(cursor: _Cursor, params: set[str]) -> tuple[dict[str, Any], ...]:
+    """The launches of a code object, in order; `expand` checks what they compute."""
+    items = cursor.items("launches") if isinstance(cursor.value, list) else [cursor]
+    for item in items:
+        fields = item.fields(
+            "a launch",
+            ("kernel", "grid", "block", "args", "lds", "cluster", "cooperative"),
+            ("kernel", "grid", "block"),
+        )
+        fields["kernel"].text("the symbol of a kernel in the code object")
+        for key in ("grid", "block", "cluster"):
+            if key in fields and not 1 <= len(fields[key].items("sizes")) <= 3:
+                fields[key].fail("a launch has one to three dimensions")
+        if "args" in fields and not isinstance(fields["args"].value, list):
+            fields["args"].expected("a list of arguments and expressions")
+        if "cooperative" in fields and not isinstance(fields["cooperative"].value, bool):
+            fields["cooperative"].expected("true or false")
+        _check_templates(item, params)
+    return tuple(item.value for item in items)
 
 
 def _columns(cursor: _Cursor) -> dict[str, Column]:

@@ -140,7 +140,7 @@ def test_what_is_wrong_is_said_as_for_a_file(tmp_path: Path) -> None:
     kernel = Kernel("k", launcher="m:f", constexpr={"N": 1}, args={"x": "i33"})
     with pytest.raises(ManifestError, match=r"manifest m:\d+:\d+: kernels\[0\]\.args\.x: 'i33' is"):
         plan(Manifest("m", kernels=[kernel], targets=["gfx942"]))
-    with pytest.raises(ManifestError, match="a manifest needs the key .kernels."):
+    with pytest.raises(ManifestError, match=r"a manifest needs the key .kernels."):
         plan(Manifest("m", kernels=[], targets=["gfx942"]))
 
 
