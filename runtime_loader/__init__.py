@@ -9,11 +9,12 @@ from runtime_loader.errors import (
     MissError,
     PlanError,
 )
-from runtime_loader.kernel import Kernel
+from runtime_loader.kernel import Bound, Kernel
 from runtime_loader.loader import Bundle, load
 
 __all__ = [
     "ArgumentError",
+    "Bound",
     "Bundle",
     "BundleError",
     "FlycError",

@@ -333,7 +333,7 @@ Outcome program_run(const Program *p, uint64_t *v, Batch *batch) {
             }
             break;
         case OP_JUMP: i = p->instructions + i->a; continue;
-        case OP_BRANCH: i = p->instructions + (v[i->a] ? i->c : i->b); continue;
+        case OP_BRANCH: i = p->instructions + (v[i->a] ? i->b : i->c); continue;
         default: return DONE;
         }
         i++;

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from flyc_cli.bundle_writer import BundleContents, write_bundle
-from runtime_loader import hip
+from runtime_loader import hip, native
 from runtime_loader.specialisation import Specialisation
 from tests.hip_device.build import build
 from tests.hip_device.device import HipTestDevice
@@ -33,6 +33,13 @@ def code_objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run(command, check=True, env=environment, cwd=ROOT)
     return {target: (directory / f"{target}.hsaco").read_bytes() for target in TARGETS}
+
+
+@pytest.fixture(autouse=True, params=["native", "python"])
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every launch test runs natively, and with the Python code alone."""
+    monkeypatch.setenv(native.VARIABLE, "1" if request.param == "native" else "0")
+    return str(request.param)
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -29,6 +31,7 @@ from runtime_loader.plan import (
     check_plan,
 )
 from runtime_loader.specialisation import KernargLayout, KernelParam
+from tests.native.stand_ins import NativeEvaluator
 
 INTEGERS = ["i1", "i8", "i16", "i32", "i64"]
 SIGNED = {
@@ -43,6 +46,15 @@ UNSIGNED = {
     "i32": ctypes.c_uint32,
     "i64": ctypes.c_uint64,
 }
+
+
+@pytest.fixture(autouse=True, scope="module", params=["python", "native"])
+def implementation(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test here runs on the Python evaluator, and on the native one."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "native":
+            patch.setattr(sys.modules[__name__], "Evaluator", NativeEvaluator)
+        yield
 
 
 def signed(type_: str, pattern: int) -> int:
