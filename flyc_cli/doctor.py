@@ -13,7 +13,7 @@ from typing import Literal
 
 from flyc_cli.build.supervisor import WorkerError
 from flyc_cli.build.toolchain import flyc_version, installed_compiler, open_toolkit
-from flyc_cli.frontends.versions import CHECKED_VERSIONS
+from flyc_cli.frontends.versions import CHECKED_VERSIONS, checked_versions
 from runtime_loader import hip
 from runtime_loader.errors import FlycError, HipError, HipUnavailableError
 from runtime_loader.hip import Device
@@ -94,7 +94,7 @@ def _flydsl() -> Finding:
     detail = f"{compiler.flydsl} with LLVM {compiler.llvm}"
     if compiler.flydsl in CHECKED_VERSIONS:
         return Finding("FlyDSL", "ok", detail)
-    advice = f"flyc was checked on {', '.join(CHECKED_VERSIONS)}; other versions may not work"
+    advice = f"flyc was checked on {checked_versions()}; other versions may not work"
     return Finding("FlyDSL", "note", detail, advice)
 
 

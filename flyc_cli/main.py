@@ -6,6 +6,7 @@ import io
 import json
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -89,8 +90,13 @@ for command in (build, plan, inspect, run, targets, doctor):
 
 def main() -> NoReturn:
     """Run `flyc` with the arguments of this process, and exit."""
+    warnings.showwarning = _show_warning
     cli.main()
     raise AssertionError("cli.main returned")
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    click.echo(printable(f"Warning: {message}"), err=True)
 
 
 def _report(error: Exception, *, as_json: bool) -> int:

@@ -2,9 +2,9 @@
 
 Run as `python -m flyc_cli.build.fork_server FD MODE`, where FD is a connected socket and MODE is
 `standin` or `torch`. It receives `(number, Job)` and `None` to stop; it sends
-`("ready", "")` or `("broken", message)` once, then `("started", number, pid)` and
-`("ended", number, wait status, peak memory in KiB)` for each job. The peer is its own supervisor
-(`flyc_cli.build.supervisor`), so the socket carries pickles.
+`("ready", "")`, `("broken", message)` or `("unsupported", message)` once, then
+`("started", number, pid)` and `("ended", number, wait status, peak memory in KiB)` for each job.
+The peer is its own supervisor (`flyc_cli.build.supervisor`), so the socket carries pickles.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ def main() -> None:
     except Exception as error:
         connection.send(("broken", f"{type(error).__name__}: {error}"))
         return
+    lack = _lack_of_seams()
+    if lack:
+        connection.send(("unsupported", lack))
+        return
     connection.send(("ready", ""))
     running: dict[int, tuple[int, int]] = {}  # pidfd: (job number, pid)
     try:
@@ -48,7 +52,25 @@ def _import_compiler(mode: str) -> None:
         from flyc_cli.frontends.torch_standin import import_flydsl_without_torch
 
         import_flydsl_without_torch()
-    import mlir_passes.lowering  # noqa: F401
+
+
+def _lack_of_seams() -> str | None:
+    """What the imported FlyDSL lacks of the names that flyc builds on, as a message."""
+    import flydsl
+
+    try:
+        import mlir_passes.lowering  # noqa: F401
+        from flyc_cli.frontends import flydsl_adapter
+
+        flydsl_adapter.check_seams()
+    except (ImportError, AttributeError) as error:
+        from flyc_cli.frontends.versions import checked_versions
+
+        return (
+            f"FlyDSL {flydsl.__version__} lacks what flyc builds on: {error}. Install one that "
+            f"flyc was checked on: {checked_versions()}"
+        )
+    return None
 
 
 def _serve_once(connection: Any, running: dict[int, tuple[int, int]]) -> bool:

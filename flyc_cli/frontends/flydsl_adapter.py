@@ -37,7 +37,6 @@ from flydsl.expr.typing import Constexpr, Pointer, Stream, Tensor
 
 from flyc_cli.frontends.environment import without_settings
 from flyc_cli.frontends.errors import InputError
-from flyc_cli.frontends.versions import checked_versions
 from runtime_loader.signature import (
     Form,
     PointerForm,
