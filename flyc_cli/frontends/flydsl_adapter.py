@@ -6,17 +6,20 @@ Checked on FlyDSL 0.3.1, 0.3.4, 0.4.2 and 0.5.0. What it stands on:
   looked up as a module attribute at every compile: replacing it hands over the traced module with
   its context alive and FlyDSL's pass list;
 - `JitFunction.func`, `.compile_hints`, `._ensure_sig()`, `._sig`;
+- `CompilationContext.create`, looked up on the class at every trace, and the context's
+  `.post_load_processors`;
 - `JitArgumentRegistry.register_jit_arg` and the `JitArgument` protocol;
 - `MemRefType.get(element, shape, strides, use_32bit_stride, alignment)`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +33,7 @@ from flydsl.compiler.jit_argument import (
     PointerJitArg,
     is_type_param_annotation,
 )
+from flydsl.compiler.kernel_function import CompilationContext, KernelFunction
 from flydsl.compiler.llvm_options import llvm_options
 from flydsl.expr.numeric import Numeric
 from flydsl.expr.struct import is_struct_type
@@ -158,15 +162,24 @@ JitArgumentRegistry.register_jit_arg(TensorArgument, Tensor)
 
 @dataclass(frozen=True)
 class Traced:
-    """What tracing hands to lowering: the module (context alive) and FlyDSL's pass list."""
+    """What tracing hands to lowering: the module (context alive) and FlyDSL's pass list.
+
+    `post_load` names the functions that must run on the loaded module, as `module:name`.
+    """
 
     module: Any
     fragments: tuple[str, ...]
+    post_load: tuple[str, ...] = ()
 
 
 def is_launcher(value: object) -> bool:
     """Whether `value` is what `@flyc.jit` returns."""
     return isinstance(value, jit_function.JitFunction)
+
+
+def is_kernel(value: object) -> bool:
+    """Whether `value` is what `@flyc.kernel` returns."""
+    return isinstance(value, KernelFunction)
 
 
 def launcher_of(value: object) -> Any:
@@ -231,17 +244,52 @@ def trace(
     `owner` is the object that a launcher with a `self` parameter is a method of.
     """
     reached = False
+    contexts: list[Any] = []
 
     def run_pipeline(module: Any, fragments: Sequence[str], **_: Any) -> None:
         nonlocal reached
         reached = True
-        lower(Traced(module, tuple(fragments)))
+        lower(Traced(module, tuple(fragments), _post_load(contexts[-1])))
 
     launcher.compile_hints = {**launcher.compile_hints, **hints}
     jit_function._run_pipeline = run_pipeline
-    launcher(*(() if owner is None else (owner,)), **call)
+    with _compilation_contexts(contexts):
+        launcher(*(() if owner is None else (owner,)), **call)
     if not reached:
         raise InputError(f"FlyDSL {VERSION} did not lower the launcher when it was called")
+
+
+@contextlib.contextmanager
+def _compilation_contexts(seen: list[Any]) -> Iterator[None]:
+    """Keep what tracing collects: FlyDSL leaves the context before it lowers the module."""
+    create = CompilationContext.create
+
+    @contextlib.contextmanager
+    def recorded() -> Iterator[Any]:
+        with create() as context:
+            seen.append(context)
+            yield context
+
+    CompilationContext.create = recorded
+    try:
+        yield
+    finally:
+        CompilationContext.create = create
+
+
+def _post_load(context: Any) -> tuple[str, ...]:
+    """The names of the functions that `link_extern` wants to run on the loaded module."""
+    names = []
+    for function in context.post_load_processors:
+        module = getattr(function, "__module__", None)
+        name = getattr(function, "__qualname__", None)
+        if module is None or name is None or "<" in name:
+            raise InputError(
+                f"the kernel needs {function!r:.80} to run on its loaded module, and a bundle can "
+                "only name a function of a module: define it with def at the top of one"
+            )
+        names.append(f"{module}:{name}")
+    return tuple(dict.fromkeys(names))
 
 
 def lower_module(

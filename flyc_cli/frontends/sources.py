@@ -30,6 +30,8 @@ def find_source(source: Source) -> tuple[tuple[str | int | None, Any], ...]:
     selects = source.select if isinstance(source.select, tuple) else (source.select,)
     found = tuple((select, _select(value, select, source)) for select in selects)
     for _, item in found:
+        if adapter.is_kernel(item):
+            raise InputError(f"{source} leads to a kernel: name the launcher that launches it")
         if not callable(item):
             raise InputError(f"{source}{_not_a_launcher(item, source)}")
     return found
@@ -45,11 +47,28 @@ def _made(source: Source, factory: Any) -> Any:
     left = python_values(source.kwargs)
     while True:
         taken = _takes(factory, left)
+        _check_takes_enough(source, factory, left, taken)
         factory = factory(**{name: left.pop(name) for name in taken})
         if not left:
             return factory
         if not callable(factory) or adapter.is_launcher(factory) or not _takes(factory, left):
             raise InputError(f"{source} takes no keyword argument {', '.join(left)}")
+
+
+def _check_takes_enough(
+    source: Source, factory: Any, values: Mapping[str, Any], taken: Sequence[str]
+) -> None:
+    """Raise `InputError` if `factory` needs more than `taken`; it may have meant other names."""
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(**{name: values[name] for name in taken})
+    except TypeError as error:
+        other = [name for name in values if name not in taken]
+        spare = f", and it takes no {', '.join(other)}" if other else ""
+        raise InputError(f"{source}{signature}: {error}{spare}") from None
 
 
 def _takes(factory: Any, names: Mapping[str, Any]) -> list[str]:
