@@ -8,9 +8,11 @@ from runtime_loader.errors import (
     HipUnavailableError,
     MissError,
     PlanError,
+    PostLoadError,
 )
 from runtime_loader.kernel import Bound, Kernel
 from runtime_loader.loader import Bundle, load
+from runtime_loader.post_load import register_post_load
 
 __all__ = [
     "ArgumentError",
@@ -23,5 +25,7 @@ __all__ = [
     "Kernel",
     "MissError",
     "PlanError",
+    "PostLoadError",
     "load",
+    "register_post_load",
 ]

@@ -48,6 +48,10 @@ class Fields:
             raise BundleError(f"{self.what}: {key} {text!r:.60} has characters that do not print")
         return text
 
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts."""
+        return tuple(Fields({key: item}, self.what).text(key) for item in self.items(key))
+
     def flag(self, key: str) -> bool:
         return bool(self._get(key, bool, False))
 

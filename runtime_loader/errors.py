@@ -23,6 +23,10 @@ class PlanError(FlycError):
     """A launch plan is malformed, or evaluating it is undefined (division by zero, ...)."""
 
 
+class PostLoadError(FlycError):
+    """A kernel's module needs a function of the application, and none is registered."""
+
+
 class HipUnavailableError(FlycError):
     """No HIP library, or no device, on this machine."""
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from runtime_loader.code_object import CodeObject, CodeObjectError, read_code_object
 from runtime_loader.errors import BundleError
 from runtime_loader.hip import Device, Hip
+from runtime_loader.post_load import post_load_functions
 from runtime_loader.specialisation import KernargLayout, Specialisation
 
 
@@ -23,6 +25,7 @@ class Module:
         self.code_object: CodeObject | None = None
         self.handle = 0
         self.functions: dict[str, int] = {}
+        self.post_loaded: set[str] = set()
 
 
 _modules: dict[tuple[Hip, str, int], Module] = {}
@@ -36,7 +39,8 @@ def load_functions(
 
     `image` gives the verified bytes of its code object; it is called by the first thread that
     needs them. The kernarg layouts of the specialisation are checked against the code object's
-    own metadata before HIP sees it. Raises `BundleError` and `HipError`.
+    own metadata before HIP sees it, and its post-load functions have run on the module afterwards.
+    Raises `BundleError`, `PostLoadError` and `HipError`.
     """
     hip.check_process()
     key = (hip, spec.code_object, device.ordinal)
@@ -49,8 +53,13 @@ def load_functions(
         _check(module.code_object, spec)
         symbols = [kernel.symbol for kernel in spec.kernels]
         missing = [symbol for symbol in symbols if symbol not in module.functions]
+        hooks = post_load_functions(spec.post_load, spec.label()) if spec.post_load else []
         if missing:
             _on_device(hip, device, lambda: _load(hip, device, spec, module, missing))
+        for name, function in hooks:
+            if name not in module.post_loaded:
+                _on_device(hip, device, partial(function, module.handle))
+                module.post_loaded.add(name)
         return [module.functions[symbol] for symbol in symbols]
 
 
@@ -66,7 +75,7 @@ def _load(
         )
 
 
-def _on_device(hip: Hip, device: Device, action: Callable[[], None]) -> None:
+def _on_device(hip: Hip, device: Device, action: Callable[[], object]) -> None:
     """Run `action` with `device` current, and make the caller's device current again."""
     before = hip.current_device()
     if before == device.ordinal:

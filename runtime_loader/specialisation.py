@@ -132,7 +132,8 @@ class Specialisation:
 
     `params` are the parameters as the manifest named them; `code_object` is the SHA-256 (hex) of
     the one code object that holds all `kernels`; `launcher` says where it came from
-    (`module:name`), for people.
+    (`module:name`), for people. `post_load` names the functions of the application that must have
+    run on the loaded module (`runtime_loader.post_load`).
     """
 
     kernel: str
@@ -144,6 +145,7 @@ class Specialisation:
     code_object: str
     launcher: str
     hints: dict[str, Any]
+    post_load: tuple[str, ...] = ()
 
     def key(self) -> bytes:
         """The index key: kernel, parameters and target, separated by zero bytes."""
@@ -154,7 +156,7 @@ class Specialisation:
         return f"{self.kernel}({format_params(self.params)}) for {self.target}"
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        record = {
             "kernel": self.kernel,
             "target": str(self.target),
             "params": self.params,
@@ -165,6 +167,7 @@ class Specialisation:
             "launcher": self.launcher,
             "hints": self.hints,
         }
+        return {**record, "post_load": list(self.post_load)} if self.post_load else record
 
     @classmethod
     def read(cls, fields: Fields) -> Specialisation:
@@ -183,6 +186,7 @@ class Specialisation:
             code_object=fields.text("code_object"),
             launcher=fields.text("launcher"),
             hints=fields.mapping("hints"),
+            post_load=() if fields.optional("post_load") is None else fields.texts("post_load"),
         )
         check_specialisation(spec, fields.what)
         return spec

@@ -110,6 +110,7 @@ def _build(job: Job, part: Part, log: Any) -> dict[str, float]:
     artifacts: list[Artifact] = []
 
     def lower_traced(traced: adapter.Traced) -> None:
+        part.post_load = traced.post_load
         artifacts.append(
             lower(
                 traced.module,
@@ -149,6 +150,7 @@ def _write_artifact(job: Job, part: Part, artifact: Any) -> None:
         code_object=hashlib.sha256(artifact.code_object).hexdigest(),
         launcher=part.launcher,
         hints=part.hints,
+        post_load=part.post_load,
     )
     try:
         check_specialisation(specialisation, "the launcher's signature")

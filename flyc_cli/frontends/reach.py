@@ -40,6 +40,7 @@ class Part:
     forms: tuple[Form, ...] = ()
     hints: dict[str, Any] = field(default_factory=dict)
     launcher: str = ""
+    post_load: tuple[str, ...] = ()
 
 
 def trace_part(request: Request, part: Part, enter: Callable[[str], None], lower: Lower) -> None:
