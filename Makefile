@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q -n $(or $(JOBS),2) --dist loadfile
 
-.PHONY: setup demo test test-fast test-device test-oracle test-flydsl-versions lint format bench clean
+.PHONY: setup demo test test-fast test-device test-oracle test-native-sanitized test-flydsl-versions lint format bench clean
 
 setup: $(VENV)/installed
 
@@ -30,6 +30,10 @@ test-device: setup
 # Launches of every specialisation of every sample, against FlyDSL's own launcher.
 test-oracle: setup
 	FLYC_ORACLE=all $(PYTEST) tests/launch/test_oracle_samples.py
+
+# The native launcher under ASan and UBSan.
+test-native-sanitized: setup
+	$(BIN)/python -m tests.native.sanitized
 
 # The samples with each FlyDSL version that flyc is checked on, in an environment of its own.
 VERSIONS ?= 0.3.1 0.3.4 0.4.2 0.5.0

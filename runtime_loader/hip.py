@@ -100,6 +100,9 @@ class Hip:
         self._error_name = self._text_function("hipGetErrorName")
         self._error_string = self._text_function("hipGetErrorString")
         self._launch_kernel = self._function("hipModuleLaunchKernel")
+        self._launch_plainly = self._symbol("hipModuleLaunchKernel")
+        self._launch_plainly.restype = c_int
+        self._spare_buffers: dict[int, list[_ArgumentBuffer]] = {}
         self._get_device = self._function("hipGetDevice")
         self._pid = os.getpid()
         code = self._function("hipInit")(0)
@@ -178,15 +181,22 @@ class Hip:
         if launch.cluster is not None or launch.cooperative:
             self._launch_with_attributes(function, launch, offsets, doing)
             return
-        size = c_size_t(len(launch.kernarg))
-        buffer = (c_char * size.value).from_buffer_copy(launch.kernarg)
-        extra = (c_void_p * 5)(
-            *(_BUFFER_POINTER, ctypes.addressof(buffer), _BUFFER_SIZE, ctypes.addressof(size)),
-            _PARAMS_END,
-        )
-        code = self._launch_kernel(
-            *(function, *launch.grid, *launch.block, launch.lds, launch.stream, None, extra)
-        )
+        size = (*launch.grid, *launch.block, launch.lds)
+        self.launch_packed(function, size, launch.stream, launch.kernarg, doing)
+
+    def launch_packed(
+        self, function: int, size: tuple[int, ...], stream: int, kernarg: bytes, doing: str
+    ) -> None:
+        """A plain launch; `size` is grid, block and dynamic LDS."""
+        spare = self._spare_buffers.setdefault(len(kernarg), [])
+        try:
+            buffer = spare.pop()  # for this launch alone: other threads launch meanwhile
+        except IndexError:
+            buffer = _ArgumentBuffer(len(kernarg))
+        buffer.bytes.raw = kernarg
+        # Without a prototype numbers go as they are (c_uint), at half the cost of the call.
+        code = self._launch_plainly(c_void_p(function), *size, c_void_p(stream), None, buffer.extra)
+        spare.append(buffer)
         if code:
             raise self.error("hipModuleLaunchKernel", code, doing)
 
@@ -307,6 +317,20 @@ class Hip:
         self._call(call, f"asking what device {ordinal} is", properties, ordinal)
         field = properties.raw[offset : offset + _ARCH_NAME_SIZE]
         return field.split(b"\0")[0].decode(errors="replace")
+
+
+class _ArgumentBuffer:
+    """Room for one launch's packed arguments, and the `extra` array that says so to HIP."""
+
+    __slots__ = ("_size", "bytes", "extra")
+
+    def __init__(self, size: int) -> None:
+        self.bytes = (c_char * size)()
+        self._size = c_size_t(size)
+        self.extra = (c_void_p * 5)(
+            *(_BUFFER_POINTER, ctypes.addressof(self.bytes)),
+            *(_BUFFER_SIZE, ctypes.addressof(self._size), _PARAMS_END),
+        )
 
 
 def _address(function: Any) -> int:

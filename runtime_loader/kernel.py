@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from runtime_loader.binding import Binder, slot_names
 from runtime_loader.errors import ArgumentError, PlanError
 from runtime_loader.evaluate import ConcreteLaunch, Evaluator
 from runtime_loader.hip import Device, Hip
+from runtime_loader.program import ProgramCompiler
+from runtime_loader.signature import StreamForm
 from runtime_loader.specialisation import Specialisation
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from runtime_loader.straight import Launches
+
+# Calls before straight code is made for a kernel: few kernels of a short run earn it.
+_CALLS_WITHOUT_CODE = 2
 
 
 class Kernel:
@@ -27,6 +36,10 @@ class Kernel:
         self._functions = functions
         self._binder = Binder(spec.signature, self.label, device)
         self._evaluator: Evaluator | None = None
+        self._straight: Callable[..., Launches | None] | None = None
+        self._calls = 0
+        last_is_stream = bool(spec.signature) and isinstance(spec.signature[-1], StreamForm)
+        self._fewest = len(spec.signature) - last_is_stream
         self._offsets = [
             tuple(param.offset for param in kernel.kernarg.params) for kernel in spec.kernels
         ]
@@ -41,7 +54,33 @@ class Kernel:
         default one. Nothing is launched unless all of it is sound. Raises `ArgumentError`,
         `PlanError`, and `HipError` when HIP refuses a launch.
         """
-        self.launch_slots(self._binder.bind(args, named))
+        launches = None
+        if not named and self._fewest <= len(args) <= len(self.specialisation.signature):
+            if self._calls < _CALLS_WITHOUT_CODE:
+                self._calls += 1
+            else:
+                launches = (self._straight or self._make_straight())(*args)
+        if launches is None:
+            self.launch_slots(self._binder.bind(args, named))
+            return
+        self._check_device([stream for _, _, stream, _ in launches])
+        launch, functions, doing = self._hip.launch_packed, self._functions, self._doing
+        for kernel, size, stream, kernarg in launches:
+            launch(functions[kernel], size, stream, kernarg, doing[kernel])
+
+    def _make_straight(self) -> Callable[..., Launches | None]:
+        from runtime_loader.straight import straight_code
+
+        code = straight_code(self.specialisation.signature, self.device.ordinal, self._compiler())
+        self._straight = code or _recognise_nothing
+        return self._straight
+
+    def _compiler(self) -> ProgramCompiler:
+        kernels = zip(self._functions, self.specialisation.kernels, strict=True)
+        return ProgramCompiler(
+            self.specialisation.plan,
+            [(function, k.kernarg, k.resources.max_workgroup) for function, k in kernels],
+        )
 
     def bind(self, *args: object, **named: object) -> Bound:
         """Check and pack these arguments once, for calls that give only the others.
@@ -58,7 +97,7 @@ class Kernel:
     def launch_slots(self, slots: list[int]) -> None:
         """Launch with the host slots that binding gave (`Binder.bind`)."""
         launches = self._evaluate(slots)
-        self._check_device(launches)
+        self._check_device([launch.stream for launch in launches])
         hip = self._hip
         for launch in launches:
             kernel = launch.kernel
@@ -96,7 +135,10 @@ class Kernel:
                 f"workgroup. Nothing was launched; {self._inputs(slots)}"
             )
 
-    def _check_device(self, launches: list[ConcreteLaunch]) -> None:
+    def _check_device(self, streams: list[int]) -> None:
+        if self._hip.single_device():
+            self._hip.check_process()
+            return
         ordinal = self.device.ordinal
         current = self._hip.current_device()
         if current != ordinal:
@@ -106,9 +148,9 @@ class Kernel:
                 f"{current}"
             )
         checked = 0
-        for launch in launches:
-            if launch.stream != checked:
-                checked = launch.stream
+        for stream in streams:
+            if stream != checked:
+                checked = stream
                 owner = self._hip.stream_device(checked)
                 if owner not in (None, ordinal):
                     raise ArgumentError(
@@ -128,6 +170,10 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<Kernel {self.label} on {self.device}>"
+
+
+def _recognise_nothing(*args: object) -> None:
+    """In the place of straight code where there can be none."""
 
 
 class Bound:

@@ -30,13 +30,7 @@ class NativeKernel(_native.Launcher, Kernel):
         self, hip: Hip, device: Device, spec: Specialisation, functions: Sequence[int]
     ) -> None:
         Kernel.__init__(self, hip, device, spec, functions)
-        self.compiler = ProgramCompiler(
-            spec.plan,
-            [
-                (function, kernel.kernarg, kernel.resources.max_workgroup)
-                for function, kernel in zip(functions, spec.kernels, strict=True)
-            ],
-        )
+        self.compiler = self._compiler()
         program = self.compiler.compile()
         self.is_native = _prepare(self, self, spec.signature, self._binder, program)
 
@@ -46,7 +40,7 @@ class NativeKernel(_native.Launcher, Kernel):
         return bound if bound.is_native else Bound(self, fixed)
 
     def _call_in_python(self, *args: object, **named: object) -> None:
-        Kernel.__call__(self, *args, **named)
+        self.launch_slots(self._binder.bind(args, named))
 
 
 class NativeBound(_native.Launcher, Bound):

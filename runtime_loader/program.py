@@ -34,7 +34,7 @@ _MAY_FAIL = {*DIVISION, "shl", "lshr", "ashr"}
 _ENCODED = struct.Struct("<BBHHHH")
 _NUMBERS = 1 << 16
 
-# (inputs, constants, values, whether results start as zero, instructions, launches): what
+# (inputs, constants, values, whether results start as zero, steps, launches): what
 # `Launcher._prepare` takes.
 Site = tuple[
     int, int, int, tuple[int, ...], tuple[int, ...], int, int, bytes, tuple[tuple[int, ...], ...]
@@ -48,8 +48,11 @@ _ZERO: _Operand = ("constant", 0)
 _LEAVES = 8
 
 
-class _Instruction:
-    """One instruction; a launch also has the operands that its fields name."""
+class Step:
+    """One step; a launch has its grid, block, LDS, stream and argument leaves as operands.
+
+    `bits` is the width of its operands, or for `mask` that of its result.
+    """
 
     __slots__ = ("bits", "launch", "name", "operands", "result", "targets")
 
@@ -92,7 +95,32 @@ class ProgramCompiler:
         code, starts = self._branching(values)
         return self._encode(code, starts, len(moving), clear=True)
 
-    def _straight(self, values: dict[int, _Operand]) -> list[_Instruction]:
+    def straight_steps(self) -> list[Step] | None:
+        """The steps of a plan of one block, or None for a plan of more, or of special launches."""
+        plan = self._plan
+        if len(plan.blocks) != 1 or any(
+            launch.cluster is not None or launch.cooperative for launch in plan.launches()
+        ):
+            return None
+        return self._straight({number: ("input", number) for number in range(len(plan.inputs))})
+
+    def described(
+        self, step: Step
+    ) -> tuple[int, KernargLayout, int, list[tuple[int, int, _Operand]]]:
+        """A launch's kernel, layout, largest workgroup, and leaves with their offset and size."""
+        assert step.launch is not None
+        _, layout, max_workgroup = self._kernels[step.launch.kernel]
+        leaves = []
+        operands = iter(step.operands[_LEAVES:])
+        for values, param in zip(step.launch.args, layout.params, strict=True):
+            offset = param.offset
+            for value in values:
+                size = max(TYPE_BITS[self._types[value]], 8) // 8
+                leaves.append((offset, size, next(operands)))
+                offset += size
+        return step.launch.kernel, layout, max_workgroup, leaves
+
+    def _straight(self, values: dict[int, _Operand]) -> list[Step]:
         """One block: constants are folded, and results that nothing uses are dropped."""
         code = []
         number = len(self._plan.inputs)
@@ -109,11 +137,11 @@ class ProgramCompiler:
             number += 1
         used: set[_Operand | None] = set()
         kept = []
-        for instruction in reversed(code):
-            if instruction.result in used or instruction.name in _MAY_FAIL or instruction.launch:
-                used.update(instruction.operands)
-                kept.append(instruction)
-        return [*reversed(kept), _Instruction("return", 1, None)]
+        for step in reversed(code):
+            if step.result in used or step.name in _MAY_FAIL or step.launch:
+                used.update(step.operands)
+                kept.append(step)
+        return [*reversed(kept), Step("return", 1, None)]
 
     def _fold(self, op: Op, number: int, operands: list[_Operand]) -> _Operand | None:
         if any(kind != "constant" for kind, _ in operands):
@@ -127,7 +155,7 @@ class ProgramCompiler:
             return None
         return ("constant", scratch[number])
 
-    def _branching(self, values: dict[int, _Operand]) -> tuple[list[_Instruction], dict[int, int]]:
+    def _branching(self, values: dict[int, _Operand]) -> tuple[list[Step], dict[int, int]]:
         """Several blocks, as they are; with the place where each starts."""
         blocks = self._plan.blocks
         total = len(self._types)
@@ -137,7 +165,7 @@ class ProgramCompiler:
         for block in blocks:
             params.append([values[number + i] for i in range(len(block.params))])
             number += len(block.params) + sum(isinstance(item, Op) for item in block.body)
-        code: list[_Instruction] = []
+        code: list[Step] = []
         starts = {}
         number = len(self._plan.inputs)
         edges = len(blocks)  # a branch that gives arguments goes through a block of its own
@@ -160,9 +188,9 @@ class ProgramCompiler:
                 else:
                     targets.append(branch.target)
             if block.end.condition is not None:
-                end = _Instruction("branch", 1, None, values[block.end.condition])
+                end = Step("branch", 1, None, values[block.end.condition])
             else:
-                end = _Instruction("jump" if targets else "return", 1, None)
+                end = Step("jump" if targets else "return", 1, None)
             end.targets = tuple(targets)
             code.append(end)
         for edge, args, target in pending:
@@ -170,38 +198,38 @@ class ProgramCompiler:
             # All are read before any is written.
             spare: list[_Operand] = [("result", total + i) for i in range(len(args))]
             copies = [*zip(spare, args, strict=True), *zip(params[target], spare, strict=True)]
-            code += [_Instruction("copy", 64, to, source) for to, source in copies]
-            end = _Instruction("jump", 1, None)
+            code += [Step("copy", 64, to, source) for to, source in copies]
+            end = Step("jump", 1, None)
             end.targets = (target,)
             code.append(end)
         return code, starts
 
-    def _op(self, op: Op, number: int, operands: list[_Operand]) -> _Instruction:
+    def _op(self, op: Op, number: int, operands: list[_Operand]) -> Step:
         result: _Operand = ("result", number)
         if op.name == "const":
-            return _Instruction("copy", 64, result, ("constant", op.constant))
+            return Step("copy", 64, result, ("constant", op.constant))
         if op.name in ("zext", "trunc"):
-            return _Instruction("mask", TYPE_BITS[op.type], result, *operands)
+            return Step("mask", TYPE_BITS[op.type], result, *operands)
         bits = TYPE_BITS[self._types[op.operands[0]]]
         if op.name == "sext":
             mask: _Operand = ("constant", (1 << TYPE_BITS[op.type]) - 1)
-            return _Instruction("sext", bits, result, *operands, _ZERO, mask)
-        return _Instruction(op.name, bits, result, *operands)
+            return Step("sext", bits, result, *operands, _ZERO, mask)
+        return Step(op.name, bits, result, *operands)
 
     def _encode(
-        self, code: list[_Instruction], starts: Mapping[int, int], inputs: int, *, clear: bool
+        self, code: list[Step], starts: Mapping[int, int], inputs: int, *, clear: bool
     ) -> Program | None:
         constants: dict[_Operand, int] = {}
         results: dict[_Operand, int] = {}
-        for instruction in code:
+        for step in code:
             # The constant arguments of a launch are packed, not looked up.
-            looked_up = instruction.operands[: _LEAVES if instruction.launch else None]
+            looked_up = step.operands[: _LEAVES if step.launch else None]
             for operand in looked_up:
                 if operand[0] == "constant":
                     constants.setdefault(operand, inputs + len(constants))
         first = inputs + len(constants)
-        for instruction in code:
-            for value in (instruction.result, *instruction.operands):
+        for step in code:
+            for value in (step.result, *step.operands):
                 if value is not None and value[0] == "result":
                     results.setdefault(value, first + len(results))
         if max(first + len(results), len(code)) >= _NUMBERS:
@@ -214,15 +242,15 @@ class ProgramCompiler:
 
         encoded = []
         sites: list[Site] = []
-        for instruction in code:
-            fields = [place(operand) for operand in instruction.operands]
-            if instruction.launch is not None:
-                sites.append(self._site(instruction.launch, instruction.operands, fields))
+        for step in code:
+            fields = [place(operand) for operand in step.operands]
+            if step.launch is not None:
+                sites.append(self._site(step, step.launch, fields))
                 fields = [len(sites) - 1]
-            fields += [starts[target] for target in instruction.targets]
-            result = 0 if instruction.result is None else place(instruction.result)
+            fields += [starts[target] for target in step.targets]
+            result = 0 if step.result is None else place(step.result)
             numbers = [result, *fields, 0, 0, 0][:4]
-            encoded.append(_ENCODED.pack(_OPCODES[instruction.name], instruction.bits, *numbers))
+            encoded.append(_ENCODED.pack(_OPCODES[step.name], step.bits, *numbers))
         return (
             inputs,
             tuple(value for _, value in constants),
@@ -232,23 +260,17 @@ class ProgramCompiler:
             tuple(sites),
         )
 
-    def _site(self, launch: Launch, operands: Sequence[_Operand], places: list[int]) -> Site:
+    def _site(self, step: Step, launch: Launch, places: list[int]) -> Site:
         """What the native code knows of one launch: constant arguments are packed already."""
-        function, layout, max_workgroup = self._kernels[launch.kernel]
+        function = self._kernels[launch.kernel][0]
+        _, layout, max_workgroup, leaves = self.described(step)
         kernarg = bytearray(layout.size)
         stores: list[tuple[int, ...]] = []
-        leaf = _LEAVES
-        for leaves, param in zip(launch.args, layout.params, strict=True):
-            offset = param.offset
-            for value in leaves:
-                size = max(TYPE_BITS[self._types[value]], 8) // 8
-                kind, pattern = operands[leaf]
-                if kind == "constant":
-                    kernarg[offset : offset + size] = pattern.to_bytes(size, "little")
-                else:
-                    stores.append((offset, size, places[leaf]))
-                offset += size
-                leaf += 1
+        for number, (offset, size, (kind, pattern)) in enumerate(leaves):
+            if kind == "constant":
+                kernarg[offset : offset + size] = pattern.to_bytes(size, "little")
+            else:
+                stores.append((offset, size, places[_LEAVES + number]))
         grid, block, (lds, stream) = places[:3], places[3:6], places[6:8]
         return (
             *(function, launch.kernel, max_workgroup, tuple(grid), tuple(block), lds, stream),
@@ -256,12 +278,12 @@ class ProgramCompiler:
         )
 
 
-def _launch(launch: Launch, values: Mapping[int, _Operand]) -> _Instruction:
+def _launch(launch: Launch, values: Mapping[int, _Operand]) -> Step:
     """A launch with its operands: grid, block, LDS, stream, and the leaves of its arguments."""
     lds = _ZERO if launch.lds is None else values.get(launch.lds, _ZERO)
     dimensions = [values.get(v, _ZERO) for v in (*launch.grid, *launch.block)]
     leaves = [values.get(v, _ZERO) for leaves in launch.args for v in leaves]
     stream = values.get(launch.stream, _ZERO)
-    instruction = _Instruction("launch", 1, None, *dimensions, lds, stream, *leaves)
-    instruction.launch = launch
-    return instruction
+    step = Step("launch", 1, None, *dimensions, lds, stream, *leaves)
+    step.launch = launch
+    return step

@@ -60,13 +60,14 @@ def dtype_name(dtype: str | tuple[int, int]) -> str:
     return dtype if isinstance(dtype, str) else f"DLPack type code {dtype[0]} of {dtype[1]} bits"
 
 
-_dtype_names: dict[object, str] = {}
+# The names of the dtype objects that were met, as manifests' element types list them.
+known_dtype_names: dict[object, str] = {}
 
 
 def _torch_view(tensor: Any) -> View:
-    dtype = _dtype_names.get(tensor.dtype)
+    dtype = known_dtype_names.get(tensor.dtype)
     if dtype is None:
-        dtype = _dtype_names[tensor.dtype] = str(tensor.dtype).rpartition(".")[2]
+        dtype = known_dtype_names[tensor.dtype] = str(tensor.dtype).rpartition(".")[2]
     kind = getattr(getattr(tensor, "device", None), "type", None)
     if kind is None:
         place = None

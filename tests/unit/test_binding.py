@@ -31,19 +31,20 @@ from runtime_loader.signature import (
     TensorForm,
 )
 from runtime_loader.target import Target
-from tests.native.stand_ins import NativeBinder
+from tests.native.stand_ins import NativeBinder, StraightBinder
 
 DEVICE = Device(0, Target("gfx942"))
 ROWS = TensorForm("x", "bf16", shape=(-1, 4096), strides=(-8, 1), align=16)
 STATIC = TensorForm("w", "f32", shape=(8, 4), strides=(4, 1), align=4)
 
 
-@pytest.fixture(autouse=True, scope="module", params=["python", "native"])
+@pytest.fixture(autouse=True, scope="module", params=["python", "straight", "native"])
 def implementation(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every test here runs on the Python binder, and on the native one."""
+    """Every test here runs on the Python binder, straight code, and the native one."""
     with pytest.MonkeyPatch.context() as patch:
-        if request.param == "native":
-            patch.setattr(sys.modules[__name__], "Binder", NativeBinder)
+        if request.param != "python":
+            stand_in = NativeBinder if request.param == "native" else StraightBinder
+            patch.setattr(sys.modules[__name__], "Binder", stand_in)
         yield
 
 

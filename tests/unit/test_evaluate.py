@@ -31,7 +31,7 @@ from runtime_loader.plan import (
     check_plan,
 )
 from runtime_loader.specialisation import KernargLayout, KernelParam
-from tests.native.stand_ins import NativeEvaluator
+from tests.native.stand_ins import NativeEvaluator, StraightEvaluator
 
 INTEGERS = ["i1", "i8", "i16", "i32", "i64"]
 SIGNED = {
@@ -48,12 +48,13 @@ UNSIGNED = {
 }
 
 
-@pytest.fixture(autouse=True, scope="module", params=["python", "native"])
+@pytest.fixture(autouse=True, scope="module", params=["python", "straight", "native"])
 def implementation(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every test here runs on the Python evaluator, and on the native one."""
+    """Every test here runs on the Python evaluator, straight code, and the native one."""
     with pytest.MonkeyPatch.context() as patch:
-        if request.param == "native":
-            patch.setattr(sys.modules[__name__], "Evaluator", NativeEvaluator)
+        if request.param != "python":
+            stand_in = NativeEvaluator if request.param == "native" else StraightEvaluator
+            patch.setattr(sys.modules[__name__], "Evaluator", stand_in)
         yield
 
 
