@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from flyc_cli.build.failures import BuildError, IncompleteError
+from flyc_cli.build.failures import BuildError, IncompleteError, MissingWarning, missing_text
 from flyc_cli.build.jobs import default_jobs
 from flyc_cli.build.merge import merge_outcomes
-from flyc_cli.build.supervisor import Built, Failed, Outcome, compile_all
+from flyc_cli.build.servers import worker_environment
+from flyc_cli.build.supervisor import RETRIES, Built, Failed, Outcome, compile_all
 from flyc_cli.build.tables import collect_tables
-from flyc_cli.build.toolchain import installed_compiler, open_toolkit, provenance
+from flyc_cli.build.toolchain import flydsl_directory, installed_compiler, open_toolkit, provenance
 from flyc_cli.bundle_writer import BundleContents, WrittenBundle, write_bundle
 from flyc_cli.frontends.versions import warn_if_unchecked
 from flyc_cli.manifest import Manifest, Request, expand, load_manifest
+from flyc_cli.manifest.model import NO_LIMITS, Limits
+from flyc_cli.store.artifacts import Artifacts
+from flyc_cli.store.files import Storage
+from flyc_cli.store.toolchain import identify_toolchain
 from mlir_passes.toolkit import Toolkit
 from runtime_loader.target import Target
 
@@ -49,6 +56,23 @@ class Silent:
 
 
 @dataclass(frozen=True)
+class Workers:
+    """How a build goes about its work; nothing of this changes what is built.
+
+    `storage` is where earlier builds are found and this one is kept; None builds everything.
+    `limits` go before those of the manifest; `retries` is how often a specialisation whose worker
+    died is tried again.
+    """
+
+    storage: Storage | None = None
+    limits: Limits = NO_LIMITS
+    retries: int = RETRIES
+
+
+ALONE = Workers()
+
+
+@dataclass(frozen=True)
 class Planned:
     """A checked manifest and the specialisations that are wanted of it, in its order."""
 
@@ -60,7 +84,8 @@ class Planned:
 class Compiled:
     """Specialisations that compiled, and the toolkit that they were linked with.
 
-    `failed` are configurations of tuned kernels that did not, though others of the kernel did.
+    `failed` are those that may be missing: configurations of tuned kernels that did not compile
+    though others of the kernel did, or whatever failed if any may be missing.
     """
 
     built: tuple[Built, ...]
@@ -87,14 +112,16 @@ def compile_planned(
     stages: bool = False,
     rocm: Path | None = None,
     progress: Progress | None = None,
+    workers: Workers = ALONE,
+    allow_missing: bool = False,
 ) -> Compiled:
     """Compile every specialisation of `planned`, `jobs` at a time.
 
     `stages` keeps the text of every lowering stage. `rocm` is a ROCm installation to link with
     instead of the one that the manifest names, or the libraries that came with pip. Raises
     `BuildError` when a specialisation fails (after trying them all) that is not one of several
-    configurations of a tuned kernel, `WorkerError` and `ToolkitError` when nothing can be compiled
-    here.
+    configurations of a tuned kernel (with `allow_missing`, when all fail), `WorkerError` and
+    `ToolkitError` when nothing can be compiled here.
     """
     watcher = progress or Silent()
     with tempfile.TemporaryDirectory(prefix="flyc-toolkit-") as scratch:
@@ -106,6 +133,9 @@ def compile_planned(
                 toolkit=toolkit,
                 jobs=jobs or default_jobs(),
                 capture=stages,
+                artifacts=open_artifacts(workers.storage, toolkit),
+                limits=workers.limits,
+                retries=workers.retries,
                 on_outcome=watcher.outcome,
                 on_parts=watcher.parts,
             )
@@ -113,11 +143,24 @@ def compile_planned(
     built = tuple(outcome for outcome in outcomes if isinstance(outcome, Built))
     failed = tuple(outcome for outcome in outcomes if isinstance(outcome, Failed))
     works = {(b.entry, b.request.target, b.request.where) for b in built}
-    if not all(
-        f.optional and (f.entry, f.request.target, f.request.where) in works for f in failed
+    if (
+        failed
+        and not (allow_missing and built)
+        and not all(
+            f.optional and (f.entry, f.request.target, f.request.where) in works for f in failed
+        )
     ):
         raise BuildError(failed, len(outcomes))
     return Compiled(built, toolkit, failed)
+
+
+def open_artifacts(storage: Storage | None, toolkit: Toolkit) -> Artifacts | None:
+    """What `storage` has of the installed toolchain."""
+    if storage is None:
+        return None
+    environment = worker_environment(os.environ)
+    toolchain = identify_toolchain(storage, toolkit, flydsl_directory(), environment)
+    return Artifacts(storage, toolchain, environment)
 
 
 def build(
@@ -130,11 +173,14 @@ def build(
     stages: bool = False,
     rocm: Path | None = None,
     progress: Progress | None = None,
+    workers: Workers = ALONE,
+    allow_missing: bool = False,
 ) -> WrittenBundle:
     """Build the bundle of `manifest` into `directory`: all that is asked for, or nothing.
 
-    Configurations of a tuned kernel that do not compile are left out, and `IncompleteError` says
-    so once the bundle with the others is there.
+    With `allow_missing` the bundle is written without what failed; `meta["missing"]` names it, and
+    `MissingWarning` says so. Otherwise, configurations of a tuned kernel that do not compile are
+    left out, and `IncompleteError` says so once the bundle with the others is there.
 
     The arguments are those of `plan` and `compile_planned`, and so are the errors; `FlycError`
     also when the bundle cannot be written. Warns (`FlydslVersionWarning`) about a FlyDSL that flyc
@@ -143,11 +189,14 @@ def build(
     planned = plan(manifest, kernels, targets)
     compiler = installed_compiler()
     warn_if_unchecked(compiler.flydsl)
-    compiled = compile_planned(planned, jobs=jobs, stages=stages, rocm=rocm, progress=progress)
+    compiled = compile_planned(
+        planned, jobs=jobs, stages=stages, rocm=rocm, progress=progress,
+        workers=workers, allow_missing=allow_missing,
+    )  # fmt: skip
     origin = provenance(compiler, compiled.toolkit, planned.manifest.sha256)
     contents = BundleContents(
         name=planned.manifest.name,
-        meta={"provenance": origin},
+        meta={"provenance": origin, **_missing(compiled.failed)},
         specialisations=[built.specialisation for built in compiled.built],
         code_objects={b.specialisation.code_object: b.code_object for b in compiled.built},
         stages={b.specialisation.key(): b.stages for b in compiled.built} if stages else {},
@@ -155,7 +204,20 @@ def build(
         tables=collect_tables(planned.manifest, compiled.built),
     )
     written = write_bundle(directory, contents, jobs=jobs)
-    if compiled.failed:
+    if compiled.failed and allow_missing:
+        warnings.warn(missing_text(compiled.failed, written.path), MissingWarning, stacklevel=2)
+    elif compiled.failed:
         asked = len(compiled.built) + len(compiled.failed)
         raise IncompleteError(compiled.failed, asked, written.path)
     return written
+
+
+def _missing(failed: Sequence[Failed]) -> dict[str, Any]:
+    """What a bundle says of the specialisations that it was asked to hold and does not."""
+    if not failed:
+        return {}
+    missing = [
+        {"kernel": f.request.kernel, "params": f.request.params, "target": str(f.request.target)}
+        for f in failed
+    ]
+    return {"missing": missing}

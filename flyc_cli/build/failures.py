@@ -50,6 +50,16 @@ class IncompleteError(BuildError):
         )
 
 
+class MissingWarning(UserWarning):
+    """Specialisations did not compile, and the bundle was written without them as allowed."""
+
+
+def missing_text(failures: Sequence[Failed], path: Path) -> str:
+    """What failed and is missing from the bundle at `path`."""
+    missing = counted(len(failures), "specialisation")
+    return "\n".join([*_report(failures), f"{missing} missing from {path}, as allowed"])
+
+
 def failure_json(failed: Failed) -> dict[str, Any]:
     """One failure as `--json` reports it."""
     return {

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import socket
 import sys
@@ -18,13 +19,18 @@ import traceback
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from flyc_cli.build.job import Job, run_job
+from flyc_cli.build.job import CANNOT_WRITE, Job, run_job
+from flyc_cli.store.recorder import Recorder
 
 
 def main() -> None:
     """Serve jobs until the supervisor says stop or is gone."""
     connection = Connection(int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _leave_working_directory()
+    recorder = Recorder()
+    recorder.install()
+    before = frozenset(sys.modules)
     try:
         _import_compiler(sys.argv[2])
     except Exception as error:
@@ -34,10 +40,11 @@ def main() -> None:
     if lack:
         connection.send(("unsupported", lack))
         return
+    recorder.imported(before)
     connection.send(("ready", ""))
     running: dict[int, tuple[int, int]] = {}  # pidfd: (job number, pid)
     try:
-        while _serve_once(connection, running):
+        while _serve_once(connection, recorder, running):
             pass
     finally:
         for _, pid in running.values():
@@ -73,7 +80,13 @@ def _lack_of_seams() -> str | None:
     return None
 
 
-def _serve_once(connection: Any, running: dict[int, tuple[int, int]]) -> bool:
+def _leave_working_directory() -> None:
+    """`python -m` puts it before everything; what a build imports must not depend on it."""
+    if sys.path[0] == os.getcwd():  # noqa: PTH109
+        del sys.path[0]
+
+
+def _serve_once(connection: Any, recorder: Recorder, running: dict[int, tuple[int, int]]) -> bool:
     for ready in wait([connection, *running]):
         if not isinstance(ready, int):
             try:
@@ -83,7 +96,7 @@ def _serve_once(connection: Any, running: dict[int, tuple[int, int]]) -> bool:
             if message is None:
                 return False
             number, job = message
-            pid = _fork(connection, job)
+            pid = _fork(connection, recorder, job)
             running[os.pidfd_open(pid)] = (number, pid)
             connection.send(("started", number, pid))
         else:
@@ -97,7 +110,7 @@ def _serve_once(connection: Any, running: dict[int, tuple[int, int]]) -> bool:
     return True
 
 
-def _fork(connection: Any, job: Job) -> int:
+def _fork(connection: Any, recorder: Recorder, job: Job) -> int:
     pid = os.fork()
     if pid:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -108,13 +121,23 @@ def _fork(connection: Any, job: Job) -> int:
         os.setpgid(0, 0)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         connection.close()
-        run_job(job)
+        _limit_memory(job)
+        run_job(job, recorder)
         os._exit(0)
+    except OSError:
+        os._exit(CANNOT_WRITE)
     except BaseException:
         with (job.directory / "stderr").open("a") as file:
             traceback.print_exc(file=file)
         os._exit(1)
     raise AssertionError
+
+
+def _limit_memory(job: Job) -> None:
+    """A second line behind the supervisor, which looks at resident memory now and then."""
+    if job.memory_limit is not None:
+        most = job.memory_limit + job.memory_limit // 4
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 def server_socket() -> tuple[Connection, int]:

@@ -15,12 +15,15 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flyc_cli.frontends.errors import InputError, TraceError
 from flyc_cli.manifest.model import Request
+from flyc_cli.store.files import Storage
+from flyc_cli.store.recorder import Recorder, looked_to_json
 from mlir_passes.places import Places
 from mlir_passes.toolkit import LLD_VERSION, Toolkit
 from runtime_loader.errors import BundleError
@@ -30,11 +33,17 @@ if TYPE_CHECKING:
     from flyc_cli.frontends.reach import Part
 
 
+# The exit status of a worker that could not write into its directory (EX_IOERR of sysexits.h).
+CANNOT_WRITE = 74
+
+
 @dataclass(frozen=True)
 class Job:
     """A request, where to leave its results, and what to keep of the way there.
 
-    `part` says which of the request's specialisations this job builds.
+    `part` says which of the request's specialisations this job builds. `memory_limit` is in bytes.
+    A module that `storage` has the lowering of is not lowered again; `toolchain` is its part of
+    the key.
     """
 
     request: Request
@@ -43,11 +52,23 @@ class Job:
     capture: bool = False
     keep_host: bool = False
     part: int = 0
+    memory_limit: int | None = None
+    storage: Storage | None = None
+    toolchain: bytes = b""
 
 
-def run_job(job: Job) -> None:
+@dataclass
+class _Reuse:
+    """The key of what was traced, and whether its lowering was there already."""
+
+    lowering: str | None = None
+    reused: bool = False
+
+
+def run_job(job: Job, recorder: Recorder) -> None:
     """Build `job` in this process, which must not build anything else afterwards.
 
+    `recorder` is installed, and records what the code of the kernel's author looks at.
     Every failure ends in `outcome.json`; only a crash of native code leaves none.
     """
     from flyc_cli.frontends.reach import Part
@@ -57,9 +78,12 @@ def run_job(job: Job) -> None:
 
     outcome: dict[str, Any]
     part = Part(job.part, job.request.kernel, job.request.params)
+    reuse = _Reuse()
     with StderrLog(job.directory / "stderr") as log:
         try:
-            outcome = {"kind": "built", "seconds": _build(job, part, log)}
+            seconds = _build(job, part, log, recorder, reuse)
+            looked = looked_to_json(recorder.looked()) if job.storage else None
+            outcome = {"kind": "built", "seconds": seconds, "looked": looked, **vars(reuse)}
         except TorchRequested:
             outcome = {"kind": "torch"}
         except InputError as error:
@@ -88,7 +112,8 @@ def _failure(stage: str, message: str, source: list[tuple[str, int]]) -> dict[st
     return {"kind": "failed", "stage": stage, "message": message, "source": source}
 
 
-def _build(job: Job, part: Part, log: Any) -> dict[str, float]:
+def _build(job: Job, part: Part, log: Any, recorder: Recorder, reuse: _Reuse) -> dict[str, float]:
+    from flyc_cli.build.early_cutoff import files_beside
     from flyc_cli.frontends import flydsl_adapter as adapter
     from flyc_cli.frontends.raw_sources import describe_code_object, trace_mlir
     from flyc_cli.frontends.reach import trace_part
@@ -102,26 +127,33 @@ def _build(job: Job, part: Part, log: Any) -> dict[str, float]:
     def note_places(places: Places) -> None:
         _write(job.directory / "places.json", json.dumps(places.to_json()))
 
-    sys.dont_write_bytecode = True
-    sys.path[:0] = request.python_path
-    os.environ["LLD_VERSION"] = LLD_VERSION
-    adapter.set_environment(request.target.processor, request.env)
+    with recorder.paused():
+        os.environ["LLD_VERSION"] = LLD_VERSION
+        adapter.set_environment(request.target.processor, request.env)
+    _import_from_sources(job)
+    recorder.start(request.python_path, [str(job.directory), str(job.toolkit.directory)])
 
     artifacts: list[Artifact] = []
 
     def lower_traced(traced: adapter.Traced) -> None:
         part.post_load = traced.post_load
-        artifacts.append(
-            lower(
-                traced.module,
-                traced.fragments,
-                target=request.target,
-                toolkit=job.toolkit,
-                log=log,
-                capture=job.capture,
-                on_stage=enter,
-                on_places=note_places,
-            )
+        beside = files_beside(traced.module, traced.fragments)
+        for path in beside:
+            recorder.note_file(path)
+        with recorder.paused():
+            before = _lowered_before(job, traced, beside, reuse)
+            artifacts.append(before or lower_now(traced))
+
+    def lower_now(traced: adapter.Traced) -> Artifact:
+        return lower(
+            traced.module,
+            traced.fragments,
+            target=request.target,
+            toolkit=job.toolkit,
+            log=log,
+            capture=job.capture,
+            on_stage=enter,
+            on_places=note_places,
         )
 
     if request.source.kind == "code_object":
@@ -133,6 +165,27 @@ def _build(job: Job, part: Part, log: Any) -> dict[str, float]:
     (artifact,) = artifacts
     _write_artifact(job, part, artifact)
     return artifact.seconds
+
+
+def _import_from_sources(job: Job) -> None:
+    """Bytecode is believed for its source's second and size: an edit can have the same."""
+    sys.dont_write_bytecode = True
+    sys.pycache_prefix = str(job.directory / "bytecode")
+    sys.path[:0] = job.request.python_path
+
+
+def _lowered_before(job: Job, traced: Any, beside: Sequence[str], reuse: _Reuse) -> Any:
+    """What the store has for a traced module, if it may be used."""
+    from flyc_cli.build.early_cutoff import key_of_module, lowered_before
+
+    if job.storage is None:
+        return None
+    reuse.lowering = key_of_module(
+        traced.module, traced.fragments, job.request.target, job.toolchain, beside
+    )
+    found = lowered_before(job.storage, reuse.lowering, stages=job.capture)
+    reuse.reused = found is not None
+    return found
 
 
 def _write_artifact(job: Job, part: Part, artifact: Any) -> None:

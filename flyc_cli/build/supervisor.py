@@ -1,93 +1,57 @@
-"""Runs jobs on fork servers, several at a time, and collects what each became."""
+"""Runs jobs on fork servers, several at a time, and collects what each became.
+
+What an earlier build made of the same input is taken without starting anything. A job whose worker
+dies is tried again once the others are done, with fewer neighbours each time; a clean compile error
+is not. Every result is kept in the store as it comes, so that a build that is stopped has lost
+nothing but what was running.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import signal
-import subprocess
-import sys
+import shutil
 import tempfile
-from collections import deque
+import time
+import warnings
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection, wait
+from dataclasses import replace
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
 
-from flyc_cli.build.fork_server import server_socket
-from flyc_cli.build.job import Job
-from flyc_cli.frontends.environment import without_settings
+from flyc_cli.build.job import CANNOT_WRITE, Job
+from flyc_cli.build.memory import resident_bytes
+from flyc_cli.build.outcomes import (
+    COMPILED,
+    Built,
+    Failed,
+    Finished,
+    Outcome,
+    died,
+    exit_text,
+    found_again,
+    out_of_memory,
+    out_of_time,
+    read_finished,
+    to_keep,
+)
+from flyc_cli.build.servers import STANDIN, TORCH, Server, WorkerError, start_server
 from flyc_cli.frontends.torch_standin import torch_is_installed
-from flyc_cli.manifest.model import Request
-from mlir_passes.places import Places
+from flyc_cli.manifest.model import NO_LIMITS, Limits, Request
+from flyc_cli.store.artifacts import Artifacts, Cost, Lowered, keep_lowered
 from mlir_passes.toolkit import Toolkit
-from runtime_loader.checked import Fields
-from runtime_loader.errors import FlycError
-from runtime_loader.specialisation import Specialisation
+from runtime_loader.errors import BundleError
 
-STANDIN, TORCH = "standin", "torch"
-_STDERR_TAIL = 2000
+__all__ = ["RETRIES", "Built", "Failed", "Outcome", "WorkerError", "compile_all"]
 
-
-class WorkerError(FlycError):
-    """The compile workers cannot start: FlyDSL or the toolchain is missing or broken."""
-
-
-@dataclass(frozen=True)
-class Built:
-    """A specialisation that was built. `seconds` per stage and `memory` (KiB) are for reports.
-
-    `request` has the kernel name and the parameters of the specialisation; `entry` is the kernel
-    of the manifest that asked for it.
-    """
-
-    request: Request
-    specialisation: Specialisation
-    code_object: bytes
-    stages: tuple[tuple[str, str], ...]
-    host: str
-    seconds: dict[str, float]
-    memory: int
-    entry: str
+# How often a job whose worker died is tried again.
+RETRIES = 2
+# Servers that end one after the other without a single job done: something is wrong with them.
+_SERVER_DEATHS = 3
+_POLL_SECONDS = 0.1
 
 
-@dataclass(frozen=True)
-class Failed:
-    """A specialisation that was not built.
-
-    `kind` is `failed` (a clean compile error), `input` (the manifest and the module disagree) or
-    `died` (the worker did not survive). `source` is (file, line), innermost first. `optional`: it
-    is one configuration of a tuned kernel, which may be missing from the bundle.
-    """
-
-    request: Request
-    kind: str
-    stage: str
-    message: str
-    entry: str
-    source: tuple[tuple[str, int], ...] = ()
-    optional: bool = False
-
-
-Outcome = Built | Failed
-
-
-@dataclass
-class _Server:
-    connection: Connection
-    process: subprocess.Popen[bytes]
-    running: dict[int, int] = field(default_factory=dict)  # job number: pid
-
-    def stop(self) -> None:
-        for pid in self.running.values():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
-        with contextlib.suppress(OSError):
-            self.connection.send(None)
-        self.connection.close()
-        self.process.wait()
+class StoreWarning(UserWarning):
+    """The store cannot be written, so that the next build will find less than it could."""
 
 
 def compile_all(
@@ -97,17 +61,25 @@ def compile_all(
     jobs: int,
     capture: bool = False,
     keep_host: bool = False,
+    artifacts: Artifacts | None = None,
+    limits: Limits = NO_LIMITS,
+    retries: int = RETRIES,
     on_outcome: Callable[[Outcome], None] = lambda outcome: None,
     on_parts: Callable[[Request, int], None] = lambda request, parts: None,
 ) -> list[Outcome]:
     """Build every request, `jobs` at a time, each in a process of its own.
 
-    One failure never stops the others. Returns the outcomes in the order of `requests`, several
-    for a request that has several parts (`on_parts` is told when that turns out); raises
-    `WorkerError` if no worker can run at all.
+    `artifacts` is where earlier builds are found and this one is kept. `limits` go before
+    those of a request. One failure never stops the others. Returns the outcomes in the
+    order of `requests`, several for a request that has several parts (`on_parts` is told when that
+    turns out); raises `WorkerError` if no worker can run at all. Warns (`StoreWarning`) once if
+    the store cannot be written.
     """
     with tempfile.TemporaryDirectory(prefix="flyc-") as scratch:
-        run = _Run(list(requests), toolkit, capture, keep_host, on_outcome, on_parts, Path(scratch))
+        run = _Run(
+            list(requests), toolkit, capture, keep_host, None if keep_host else artifacts,
+            limits, retries, on_outcome, on_parts, Path(scratch),
+        )  # fmt: skip
         try:
             return run.run(jobs)
         finally:
@@ -121,38 +93,116 @@ class _Run:
         toolkit: Toolkit,
         capture: bool,
         keep_host: bool,
+        artifacts: Artifacts | None,
+        limits: Limits,
+        retries: int,
         on_outcome: Callable[[Outcome], None],
         on_parts: Callable[[Request, int], None],
         scratch: Path,
     ) -> None:
+        self._artifacts = artifacts
         self._jobs = []
+        self._timeouts = []
         for number, request in enumerate(requests):
-            directory = scratch / str(number)
-            self._jobs.append(Job(request, directory, toolkit, capture, keep_host))
+            limit = limits.or_else(request.limits)
+            self._timeouts.append(limit.timeout)
+            self._jobs.append(
+                Job(
+                    request,
+                    scratch / str(number),
+                    toolkit,
+                    capture,
+                    keep_host,
+                    memory_limit=limit.memory,
+                    storage=artifacts.storage if artifacts else None,
+                    toolchain=artifacts.toolchain.lowering_key() if artifacts else b"",
+                )
+            )
         # The number of each job of a request, by part.
         self._parts = [[number] for number in range(len(requests))]
+        self._retries = retries
         self._on_outcome = on_outcome
         self._on_parts = on_parts
-        self._servers: dict[str, _Server] = {}
+        self._scratch = scratch
+        self._servers: dict[str, Server] = {}
+        self._server_deaths = 0
         self._outcomes: dict[int, Outcome] = {}
         self._wants_torch: set[str] = set()
+        self._pending: deque[int] = deque()
+        self._again: deque[int] = deque()
+        self._attempts: Counter[int] = Counter()
+        self._began: dict[int, float] = {}
+        self._stopped: dict[int, Failed] = {}
+        self._warned = False
 
     def close(self) -> None:
         for server in self._servers.values():
             server.stop()
 
     def run(self, jobs: int) -> list[Outcome]:
-        pending = deque(range(len(self._jobs)))
+        for number in range(len(self._jobs)):
+            if not self._found(number):
+                self._pending.append(number)
+        self._pending = deque(self._longest_first(self._pending))
         while len(self._outcomes) < len(self._jobs):
-            while pending and self._in_flight() < jobs:
-                self._start(pending.popleft())
-            for connection in wait([s.connection for s in self._servers.values()]):
-                server = next(s for s in self._servers.values() if s.connection is connection)
-                self._receive(server, pending)
+            while self._may_start(jobs):
+                self._start((self._pending or self._again).popleft())
+            connections = [server.connection for server in self._servers.values()]
+            for connection in wait(connections, _POLL_SECONDS if self._limited() else None):
+                mode = next(m for m, s in self._servers.items() if s.connection is connection)
+                self._receive(mode)
+            self._enforce_limits()
         return [self._outcomes[number] for parts in self._parts for number in parts]
+
+    def _found(self, number: int) -> bool:
+        """Whether the store has what job `number` would build; its other parts become jobs."""
+        job = self._jobs[number]
+        if self._artifacts is None:
+            return False
+        artifact = self._artifacts.find(job.request, job.part, stages=job.capture)
+        if artifact is None:
+            return False
+        try:
+            built = found_again(job.request, artifact)
+        except BundleError:
+            return False
+        self._add_parts(number, artifact.parts)
+        self._settle(number, built)
+        return True
+
+    def _add_parts(self, number: int, parts: int) -> None:
+        job = self._jobs[number]
+        if parts == 1 or job.part > 0 or len(self._parts[number]) > 1:
+            return
+        self._on_parts(job.request, parts)
+        for part in range(1, parts):
+            added = len(self._jobs)
+            directory = job.directory.with_name(f"{number}-{part}")
+            self._parts[number].append(added)
+            self._jobs.append(replace(job, directory=directory, part=part))
+            self._timeouts.append(self._timeouts[number])
+            if not self._found(added):
+                self._pending.append(added)
+
+    def _longest_first(self, numbers: Sequence[int]) -> list[int]:
+        """By what they took before; those that nobody knows of may take long."""
+        if self._artifacts is None:
+            return list(numbers)
+        costs = {n: self._artifacts.cost(self._jobs[n].request) for n in numbers}
+        seconds = {n: cost.seconds if cost else float("inf") for n, cost in costs.items()}
+        return sorted(numbers, key=lambda number: -seconds[number])
 
     def _in_flight(self) -> int:
         return sum(len(server.running) for server in self._servers.values())
+
+    def _may_start(self, jobs: int) -> bool:
+        """Whether another job fits. One that died before gets half of the neighbours each time."""
+        if not self._pending and not self._again:
+            return False
+        following = (self._pending or self._again)[0]
+        running = [number for server in self._servers.values() for number in server.running]
+        most = min(max(1, jobs >> self._attempts[n]) for n in (following, *running))
+        return len(running) < most
 
     def _start(self, number: int) -> None:
         job = self._jobs[number]
@@ -160,146 +210,131 @@ class _Run:
         captured = source.kind == "capture" and torch_is_installed()
         mode = TORCH if captured or source.module in self._wants_torch else STANDIN
         if mode not in self._servers:
-            self._servers[mode] = _start_server(mode)
-        server = self._servers[mode]
-        job.directory.mkdir(exist_ok=True)
-        server.connection.send((number, job))
-        server.running[number] = 0
+            self._servers[mode] = start_server(mode)
+        shutil.rmtree(job.directory, ignore_errors=True)
+        job.directory.mkdir()
+        self._began[number] = time.monotonic()
+        try:
+            self._servers[mode].start_job(number, job)
+        except OSError:
+            self._server_died(mode)
 
-    def _receive(self, server: _Server, pending: deque[int]) -> None:
+    def _receive(self, mode: str) -> None:
+        server = self._servers[mode]
         try:
             message = server.connection.recv()
         except (EOFError, OSError):
-            code = server.process.wait()
-            raise WorkerError(
-                f"the compile server ended unexpectedly ({_exit_text(code)}); what it was doing: "
-                f"{', '.join(self._jobs[n].request.label() for n in server.running) or 'nothing'}"
-            ) from None
+            self._server_died(mode)
+            return
         if message[0] == "started":
             server.running[message[1]] = message[2]
         elif message[0] == "ended":
             _, number, status, memory = message
             del server.running[number]
-            self._finish(number, status, memory, pending)
+            self._server_deaths = 0
+            if status == CANNOT_WRITE << 8:
+                raise WorkerError(
+                    f"workers cannot write into {self._scratch}: is the disk full? Set TMPDIR to "
+                    "a directory with room"
+                )
+            self._finish(number, read_finished(self._jobs[number], status, memory))
 
-    def _finish(self, number: int, status: int, memory: int, pending: deque[int]) -> None:
+    def _server_died(self, mode: str) -> None:
+        """Its jobs are tried again, on a new server."""
+        server = self._servers.pop(mode)
+        server.stop()
+        how = exit_text(server.process.returncode)
+        self._server_deaths += 1
+        if self._server_deaths >= _SERVER_DEATHS:
+            labels = ", ".join(self._jobs[n].request.label() for n in server.running)
+            raise WorkerError(
+                f"the compile server ended {self._server_deaths} times in a row ({how}); what it "
+                f"was doing: {labels or 'nothing'}"
+            )
+        for number in server.running:
+            self._finish(number, Finished(died(self._jobs[number], f"its server: {how}")))
+
+    def _finish(self, number: int, finished: Finished) -> None:
         job = self._jobs[number]
-        outcome, parts = _read_outcome(job, status, memory)
+        outcome = finished.outcome
         if outcome is None:
             self._wants_torch.add(job.request.source.module)
-            pending.appendleft(number)
+            self._pending.appendleft(number)
             return
-        if parts > 1 and job.part == 0:
-            self._on_parts(job.request, parts)
-            for part in range(1, parts):
-                directory = job.directory.with_name(f"{number}-{part}")
-                self._parts[number].append(len(self._jobs))
-                pending.append(len(self._jobs))
-                self._jobs.append(replace(job, directory=directory, part=part))
+        if isinstance(outcome, Failed):
+            stopped = self._stopped.pop(number, None)
+            if stopped is not None and outcome.kind == "died":
+                outcome = stopped
+            elif outcome.kind == "died":
+                self._attempts[number] += 1
+                if self._attempts[number] <= self._retries:
+                    self._again.append(number)
+                    return
+                outcome = replace(outcome, message=_every_time(outcome, self._attempts[number]))
+        elif self._artifacts is not None:
+            self._keep(number, outcome, finished)
+        self._add_parts(number, finished.parts)
+        self._settle(number, outcome)
+
+    def _settle(self, number: int, outcome: Outcome) -> None:
         self._outcomes[number] = outcome
         self._on_outcome(outcome)
 
+    def _keep(self, number: int, built: Built, finished: Finished) -> None:
+        assert self._artifacts is not None
+        job = self._jobs[number]
+        stages = built.stages if job.capture else None
+        seconds = time.monotonic() - self._began[number]
+        try:
+            if built.origin == COMPILED:
+                self._artifacts.keep_cost(job.request, Cost(seconds, built.memory))
+            if finished.lowering is not None and built.origin == COMPILED:
+                record = built.specialisation.to_json()
+                lowered = Lowered(record["plan"], record["kernels"], built.code_object, stages)
+                keep_lowered(self._artifacts.storage, finished.lowering, lowered)
+            if finished.looked is not None:
+                artifact = to_keep(
+                    built, finished.parts, optional=finished.optional, stages=job.capture
+                )
+                self._artifacts.keep(job.request, job.part, artifact, finished.looked)
+        except OSError as error:
+            if not self._warned:
+                self._warned = True
+                warnings.warn(
+                    f"the store cannot be written ({error.strerror}: {error.filename}); the "
+                    "build goes on, but the next one will not find all of it",
+                    StoreWarning,
+                    stacklevel=2,
+                )
 
-def _start_server(mode: str) -> _Server:
-    connection, descriptor = server_socket()
-    root = Path(__file__).parents[2]
-    environment = {
-        **without_settings(os.environ),
-        "PYTHONPATH": os.pathsep.join([str(root), *_python_path()]),
-    }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "flyc_cli.build.fork_server", str(descriptor), mode],
-        pass_fds=[descriptor],
-        stdin=subprocess.DEVNULL,
-        env=environment,
-    )
-    os.close(descriptor)
-    try:
-        state, message = connection.recv()
-    except EOFError:
-        state, message = "broken", _exit_text(process.wait())
-    if state == "unsupported":
-        raise WorkerError(message)
-    if state != "ready":
-        raise WorkerError(
-            f"FlyDSL cannot be imported here: {message}. Install it with: pip install "
-            "'flyc[compiler]'; `flyc doctor` says what is missing"
+    def _limited(self) -> bool:
+        return any(
+            self._timeouts[number] is not None or self._jobs[number].memory_limit is not None
+            for server in self._servers.values()
+            for number in server.running
         )
-    return _Server(connection, process)
+
+    def _enforce_limits(self) -> None:
+        now = time.monotonic()
+        for server in self._servers.values():
+            for number, pid in server.running.items():
+                failed = self._over_limit(number, pid, now - self._began[number])
+                if pid and failed is not None and number not in self._stopped:
+                    self._stopped[number] = failed
+                    server.kill_job(number)
+
+    def _over_limit(self, number: int, pid: int, seconds: float) -> Failed | None:
+        job, timeout = self._jobs[number], self._timeouts[number]
+        if timeout is not None and seconds > timeout:
+            return out_of_time(job, timeout)
+        limit = job.memory_limit
+        if limit is not None and pid and resident_bytes(pid) > limit:
+            return out_of_memory(job, limit)
+        return None
 
 
-def _python_path() -> list[str]:
-    path = os.environ.get("PYTHONPATH")
-    return path.split(os.pathsep) if path else []
-
-
-def _read_outcome(job: Job, status: int, memory: int) -> tuple[Outcome | None, int]:
-    """What a finished job left behind, and how many parts its request has.
-
-    No outcome: it must run again with the real torch.
-    """
-    directory = job.directory
-    try:
-        outcome: dict[str, Any] = json.loads((directory / "outcome.json").read_text())
-    except (OSError, ValueError):
-        return _death(job, status), 1
-    if outcome["kind"] == "torch":
-        return None, 1
-    request = replace(job.request, kernel=outcome["kernel"], params=outcome["params"])
-    if outcome["kind"] != "built":
-        failed = Failed(
-            request=request,
-            kind=outcome["kind"],
-            stage=outcome["stage"],
-            message=outcome["message"],
-            entry=job.request.kernel,
-            source=tuple((file, line) for file, line in outcome["source"]),
-            optional=outcome["optional"],
-        )
-        return failed, outcome["parts"]
-    record = json.loads((directory / "specialisation.json").read_text())
-    host = directory / "host.mlir"
-    built = Built(
-        request=request,
-        specialisation=Specialisation.read(Fields(record, request.label())),
-        code_object=(directory / "code_object").read_bytes(),
-        stages=tuple((n, text) for n, text in json.loads((directory / "stages.json").read_text())),
-        host=host.read_text() if host.exists() else "",
-        seconds=outcome["seconds"],
-        memory=memory,
-        entry=job.request.kernel,
-    )
-    return built, outcome["parts"]
-
-
-def _death(job: Job, status: int) -> Failed:
-    stage = _text(job.directory / "stage").strip() or "start"
-    tail = _text(job.directory / "stderr")[-_STDERR_TAIL:].strip()
-    code = os.waitstatus_to_exitcode(status)
-    message = f"the worker died ({_exit_text(code)})"
-    places = _text(job.directory / "places.json")
-    trail = Places.from_json(json.loads(places)).of(tail) if places else ()
-    return Failed(
-        job.request,
-        "died",
-        stage,
-        f"{message}: {tail}" if tail else message,
-        entry=job.request.kernel,
-        source=tuple((line.file, line.line) for line in trail),
-    )
-
-
-def _exit_text(code: int) -> str:
-    if code >= 0:
-        return f"exit status {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+def _every_time(failed: Failed, attempts: int) -> str:
+    """The message of a worker that died, with how often it did."""
+    if attempts == 1:
+        return failed.message
+    return failed.message.replace(")", f") {attempts} times", 1)

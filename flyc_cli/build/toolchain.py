@@ -56,6 +56,14 @@ def installed_compiler() -> Compiler:
     return Compiler(distribution.version, llvm, _sha256(distribution, libraries[0]))
 
 
+def flydsl_directory() -> Path:
+    """The directory of FlyDSL's package. Raises `WorkerError` when it is not installed."""
+    spec = importlib.util.find_spec("flydsl")
+    if spec is None or not spec.submodule_search_locations:
+        raise WorkerError(f"FlyDSL is not installed here. {_MISSING}")
+    return Path(spec.submodule_search_locations[0])
+
+
 def open_toolkit(rocm: Path | None, scratch: Path) -> Toolkit:
     """The ROCm installation at `rocm`, or else a toolkit assembled in `scratch`."""
     return assemble_toolkit(scratch) if rocm is None else rocm_toolkit(rocm.absolute())

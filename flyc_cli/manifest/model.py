@@ -313,6 +313,9 @@ class Limits:
         )
 
 
+NO_LIMITS = Limits()
+
+
 @dataclass(frozen=True)
 class Request:
     """One specialisation to build. `params` are plain JSON; everything else is resolved.
@@ -332,7 +335,7 @@ class Request:
     python_path: tuple[str, ...]
     where: Place
     rows: tuple[Mapping[str, Any], ...] = ()
-    limits: Limits = Limits()
+    limits: Limits = NO_LIMITS
 
     def key(self) -> bytes:
         """The index key that the specialisation will have in the bundle."""

@@ -108,7 +108,6 @@ class Artifacts:
 
     def keep(self, request: Request, part: int, artifact: Artifact, looked: Looked) -> None:
         """Keep what `request` became, to be found while what it `looked` at stays as it was."""
-        self.keep_cost(request, Cost(sum(artifact.seconds.values()), artifact.memory))
         if looked.untracked is not None:
             return
         text = request_text(request)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import importlib.abc
 import importlib.metadata
+import importlib.util
 import os
 import sys
 import sysconfig
@@ -67,6 +68,10 @@ class Recorder:
         self._states = States({})
         self._ignored: tuple[str, ...] = ()
         self._distributions: tuple[str, ...] = ()
+        self._standard = f"{sysconfig.get_paths()['stdlib']}/"
+        spec = importlib.util.find_spec("flydsl")
+        found = spec.submodule_search_locations if spec else None
+        self._flydsl = f"{found[0]}/" if found else ""
 
     def install(self) -> None:
         """Begin to see. `os.environ` is taken to be what the worker was given."""
@@ -112,11 +117,8 @@ class Recorder:
 
     def start(self, python_path: Sequence[str], ignored: Sequence[str]) -> None:
         """Begin to record everything; what is below the paths `ignored` is the build's own."""
-        standard = sysconfig.get_paths()["stdlib"]
-        flydsl = [os.path.dirname(str(sys.modules["flydsl"].__file__))]  # noqa: PTH120
         ours = [f"{FLYC}/{name}" for name in ("flyc_cli", "mlir_passes", "runtime_loader")]
-        self._standard = f"{standard}/"
-        self._ignored = tuple(f"{path}/" for path in (*ignored, *flydsl, *ours))
+        self._ignored = (self._flydsl or "/dev/", *(f"{path}/" for path in (*ignored, *ours)))
         self._roots = Roots(python_path)
         self._states = States(self._environment)
         sys.meta_path.insert(0, _Finder(self))
@@ -157,7 +159,7 @@ class Recorder:
             self._seen[dependency] = self._states.of(dependency, self._roots)
 
     def _looked_up(self, key: Any) -> None:
-        if self._busy:
+        if self._busy or self._asked_by_flydsl():
             return
         name = _text(key)
         if name == ALL_VARIABLES or (
@@ -182,9 +184,26 @@ class Recorder:
                 return
             self._see(Dependency(kind, self._roots.name(name)))
 
+    def _asked_by_flydsl(self) -> bool:
+        """Whether FlyDSL asks for itself, as for where its debug files would go.
+
+        What it compiles is decided by settings that a build takes away or sets itself.
+        """
+        frame = sys._getframe(2)
+        while frame.f_back is not None:
+            file = frame.f_code.co_filename
+            asked = file.startswith("<frozen") or file == __file__ or self._is_standard(file)
+            if not asked:
+                return bool(self._flydsl) and file.startswith(self._flydsl)
+            frame = frame.f_back
+        return False
+
     def _is_ours(self, path: str) -> bool:
         if path.startswith((*self._ignored, *_NOT_FILES)):
             return True
+        return self._is_standard(path)
+
+    def _is_standard(self, path: str) -> bool:
         return path.startswith(self._standard) and "-packages/" not in path
 
     def _searching(self, name: str, path: Sequence[str] | None) -> None:
@@ -198,7 +217,7 @@ class Recorder:
 
     def _looking(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def look(path: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._recording and not self._busy and not isinstance(path, int):
+            if self._recording and not self._busy and not self._asked_by_flydsl():
                 self._note("exists", path)
             return original(path, *args, **kwargs)
 
