@@ -15,7 +15,6 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch._subclasses import fake_tensor
 from torch.overrides import TorchFunctionMode
 
 from flyc_cli.frontends.errors import InputError
@@ -150,19 +149,10 @@ def _capability(processor: str) -> tuple[int, int]:
 def described_device(device: Description, *, data: bool = False) -> Iterator[None]:
     """Run code on the described device.
 
-    Its tensors are fake ones, or with `data` ones in host memory that say they are on the device,
-    for code that reads values.
+    Its tensors say they are there, and are fake ones without data (torch's `meta`), or with `data`
+    ones in host memory, for code that reads values.
     """
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(described_answers(device))
-        if data:
-            stack.enter_context(_HostData())
-        else:
-            stack.enter_context(mock.patch.object(fake_tensor, "init_gpu_context", _nothing))
-            stack.enter_context(
-                mock.patch.object(fake_tensor.FakeTensor, "data_ptr", _Addresses().of, create=True)
-            )
-            stack.enter_context(fake_tensor.FakeTensorMode())
+    with described_answers(device), _DeviceTensors("cpu" if data else "meta"):
         yield
 
 
@@ -230,10 +220,6 @@ def _always(value: Any) -> Any:
     return lambda *_, **__: value
 
 
-def _nothing(*_: Any, **__: Any) -> None:
-    return None
-
-
 def _stream_context(stream: Any) -> Any:
     return contextlib.nullcontext(stream)
 
@@ -244,6 +230,16 @@ class _device_context(contextlib.nullcontext[Any]):  # noqa: N801 - it stands fo
         self.idx = 0
 
 
+class ReadsValuesError(InputError):
+    """Captured code decides by values of tensors."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the captured code reads values of a tensor, and fake tensors have none: add "
+            "tensors: cpu for tensors of zeros, or capture a function that makes its own"
+        )
+
+
 class _Addresses:
     """An address for each tensor storage, aligned as hipMalloc does, for code that passes it on."""
 
@@ -252,22 +248,33 @@ class _Addresses:
         self._next = _ADDRESS
         self._kept: list[Any] = []
 
-    @property
-    def of(self) -> Any:
-        def data_ptr(tensor: Any) -> int:
-            storage = tensor.untyped_storage()
-            if storage._cdata not in self._by_storage:
-                self._by_storage[storage._cdata] = self._next
-                self._next += -(-max(storage.nbytes(), 1) // _ALIGNMENT) * _ALIGNMENT
-                self._kept.append(storage)
-            offset: int = tensor.storage_offset() * tensor.element_size()
-            return self._by_storage[storage._cdata] + offset
-
-        return data_ptr
+    def of(self, tensor: Any) -> int:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._by_storage:
+            self._by_storage[storage._cdata] = self._next
+            self._next += -(-max(storage.nbytes(), 1) // _ALIGNMENT) * _ALIGNMENT
+            self._kept.append(storage)
+        offset: int = tensor.storage_offset() * tensor.element_size()
+        return self._by_storage[storage._cdata] + offset
 
 
-class _HostData(TorchFunctionMode):
-    """Makes tensors in host memory wherever the device is asked for, and lets them say they are."""
+_Tensor: Any = torch.Tensor
+_READ_VALUES = [
+    getattr(_Tensor, name)
+    for name in ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__")
+]
+
+
+class _DeviceTensors(TorchFunctionMode):
+    """Makes tensors of kind `real` wherever the device is asked for, and lets them say they are.
+
+    Torch would not make tensors of a device that it was not built for.
+    """
+
+    def __init__(self, real: str) -> None:
+        super().__init__()
+        self._real = torch.device(real)
+        self._addresses = _Addresses()
 
     def __torch_function__(
         self,
@@ -276,26 +283,43 @@ class _HostData(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        tensor: Any = torch.Tensor
-        if func == tensor.device.__get__:
-            return torch.device("cuda", 0)
-        if func == tensor.is_cuda.__get__:
-            return True
-        if func == tensor.is_cpu.__get__:
-            return False
-        if func == tensor.get_device:
-            return 0
-        if func in (tensor.cuda, tensor.pin_memory):
-            return args[0]
-        named = {key: _on_host(value) for key, value in (kwargs or {}).items()}
+        if args and isinstance(args[0], torch.Tensor) and args[0].device == self._real:
+            answer = self._answer(func, args[0])
+            if answer is not None:
+                return answer
+        if func == _Tensor.cuda:
+            return args[0].to(self._real)
+        if func in (_Tensor.pin_memory, _Tensor.is_pinned):
+            return args[0] if func == _Tensor.pin_memory else False
+        named = {key: self._placed(value) for key, value in (kwargs or {}).items()}
         named.pop("pin_memory", None)
-        return func(*map(_on_host, args), **named)
+        try:
+            return func(*map(self._placed, args), **named)
+        except NotImplementedError:
+            if self._real.type != "meta":
+                raise
+            raise ReadsValuesError from None
 
+    def _answer(self, func: Any, tensor: Any) -> Any:
+        """What a tensor of the device answers instead of the real one, if that is something."""
+        if func == _Tensor.device.__get__:
+            return torch.device("cuda", 0)
+        if func == _Tensor.is_cuda.__get__:
+            return True
+        if func in (_Tensor.is_cpu.__get__, _Tensor.is_meta.__get__):
+            return False
+        if func == _Tensor.get_device:
+            return 0
+        if func == _Tensor.data_ptr:
+            return self._addresses.of(tensor)
+        if func in _READ_VALUES and self._real.type == "meta":
+            raise ReadsValuesError
+        return None
 
-def _on_host(value: Any) -> Any:
-    """`value` with the device in it, if it names one, replaced."""
-    if isinstance(value, torch.device):
-        return torch.device("cpu") if value.type == "cuda" else value
-    if isinstance(value, str) and value.partition(":")[0] == "cuda":
-        return "cpu"
-    return value
+    def _placed(self, value: Any) -> Any:
+        """`value` with the device in it, if it names one, replaced."""
+        if isinstance(value, torch.device):
+            return self._real if value.type == "cuda" else value
+        if isinstance(value, str) and value.partition(":")[0] == "cuda":
+            return self._real
+        return value

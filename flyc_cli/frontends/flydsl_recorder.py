@@ -1,7 +1,7 @@
 """Which launchers a piece of Python reaches, with which compile-time values and argument forms.
 
-Every way to a launch goes through one of the names below, which recording replaces for a while;
-the code in between runs as it always does, and nothing is launched. Beside those of
+Every way to a launch goes through one of the names below, which recording replaces; the code in
+between runs as it always does, and nothing is launched. Beside those of
 `flydsl_adapter` this stands on (FlyDSL 0.3.1 to 0.5.0):
 
 - `JitFunction.__call__`, also for methods; while a launcher is traced it passes through;
@@ -101,6 +101,29 @@ class CompiledStub:
         )
 
 
+class _Hook:
+    """Stands before `JitFunction.__call__` from the import of this module on.
+
+    A bound method holds on to the `__call__` of its time, so it cannot be replaced any later.
+    """
+
+    launch = jit_function.JitFunction.__call__
+
+    @staticmethod
+    def reached(launcher: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a call was recorded, instead of being made."""
+        return False
+
+
+def _call(launcher: Any, *args: Any, **kwargs: Any) -> Any:
+    if _Hook.reached(launcher, args, kwargs):
+        return None
+    return _Hook.launch(launcher, *args, **kwargs)
+
+
+jit_function.JitFunction.__call__ = _call
+
+
 class _Recorder:
     def __init__(self, reached: Callable[[int, Call], None]) -> None:
         self._reached = reached
@@ -121,12 +144,12 @@ class _Recorder:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Replace FlyDSL's ways to a launch."""
-        launch = jit_function.JitFunction.__call__
 
-        def call(launcher: Any, *args: Any, **kwargs: Any) -> Any:
+        def reached(launcher: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
             if self._busy or ir.Context.current is not None:
-                return launch(launcher, *args, **kwargs)
-            return self._launched(launcher, args, kwargs)
+                return False
+            self._launched(launcher, args, kwargs)
+            return True
 
         def compile_impl(launcher: Any, *args: Any, **kwargs: Any) -> CompiledStub:
             if adapter.launcher_of(launcher) is None:
@@ -138,7 +161,7 @@ class _Recorder:
 
         with contextlib.ExitStack() as stack:
             for owner, name, value in [
-                (jit_function.JitFunction, "__call__", call),
+                (_Hook, "reached", staticmethod(reached)),
                 (jit_function, "_compile_impl", compile_impl),
                 (jit_argument, "DLTensorJitArg", _tensor_argument),
                 *self._tuner_patches(),

@@ -173,12 +173,10 @@ def _launching(request: Request, target: Any, constexpr: dict[str, Any]) -> Call
 
 
 def _signature(target: Any) -> inspect.Signature | None:
-    launcher = adapter.launcher_of(target)
-    if launcher is not None:
-        return adapter.launcher_signature(launcher)
-    tuned = getattr(target, "_signature", None)
-    if isinstance(tuned, inspect.Signature):
-        return tuned
+    for value in (target, getattr(target, "fn", None)):  # `fn` is what a tuner calls
+        launcher = adapter.launcher_of(value)
+        if launcher is not None:
+            return adapter.launcher_signature(launcher)
     try:
         return inspect.signature(target)
     except (TypeError, ValueError):

@@ -64,7 +64,8 @@ def _refused_by_mlir(stage: str, error: DSLCompileError) -> TraceError:
 
 def _describe(error: BaseException) -> str:
     text = str(error).strip()
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    first = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return "\n".join([first, *getattr(error, "__notes__", ())])
 
 
 def _author_frames(error: BaseException) -> Frames:
