@@ -252,6 +252,12 @@ class HipTestDevice:
                 counts[self._library.hiptest_function_name(c_uint64(index)).decode()] = count
         return counts
 
+    def find_allocation(self, address: int) -> tuple[int, int] | None:
+        """Base and size of the allocation that holds an address, code objects included."""
+        base, size = c_void_p(), c_uint64()
+        code = self._library.hiptest_find_allocation(c_void_p(address), byref(base), byref(size))
+        return None if code else (base.value or 0, size.value)
+
     def live_modules(self) -> int:
         return int(self._library.hiptest_live_modules())
 

@@ -1,8 +1,9 @@
 """The division helpers v_div_scale, v_div_fmas and v_div_fixup.
 
-As the ISA documents define them, but for two places where following their text would make the
-compiler's division sequence wrong: a huge denominator is scaled down (not up), and v_div_fmas
-undoes the scaling in the direction that the size of the quotient tells.
+As the ISA documents define them, but for three places where following their text would make the
+compiler's division sequence wrong: a huge denominator is scaled down (not up), v_div_fmas undoes
+the scaling in the direction that the size of the quotient tells, and v_div_fixup overflows where
+the exponents of the operands do (not where that of the denominator is all ones).
 """
 
 from __future__ import annotations
@@ -74,12 +75,14 @@ def div_scale(operand: Array, denominator: Array, numerator: Array) -> tuple[Arr
 def div_fmas(a: Array, b: Array, c: Array, scaled: Array) -> Array:
     """a * b + c, scaled back where `scaled` (VCC) says that v_div_scale scaled."""
     form = _FORMATS[a.dtype]
-    total = (fma32 if form.dtype is np.float32 else fma64)(a, b, c)
+    single = form.dtype is np.float32
+    total = (fma32 if single else fma64)(a, b, c)
     if not scaled.any():
         return total
-    large = _exponent(c, form) > form.exponent_mask >> 1
-    power = np.where(large, form.scale, -form.scale)
-    return np.where(scaled, ldexp(total, power), total).astype(form.dtype)
+    power = np.where(_exponent(c, form) > form.exponent_mask >> 1, form.scale, -form.scale)
+    # The scaled result is rounded once: from float64, which holds more than float32 needs.
+    wide = a.astype(np.float64) * b + c if single else total
+    return np.where(scaled, ldexp(wide, power).astype(form.dtype), total)
 
 
 def _bits(value: Array, form: _Format) -> Array:
@@ -103,10 +106,11 @@ def div_fixup(quotient: Array, denominator: Array, numerator: Array) -> Array:
         (denominator == 0) | np.isinf(numerator),
         np.isinf(denominator) | (numerator == 0),
     ]
-    choices = [numerator, denominator, nan, nan, signed(float("inf")), signed(0.0)]
+    choices: list[Any] = [numerator, denominator, nan, nan, signed(float("inf")), signed(0.0)]
     form = _FORMATS[quotient.dtype]
-    lost = 150 if form.dtype is np.float32 else 1075
-    conditions.append(_exponent(numerator, form) - _exponent(denominator, form) < -lost)
-    choices.append(signed(0.0))
+    single = form.dtype is np.float32
+    distance = _exponent(numerator, form) - _exponent(denominator, form)
+    conditions += [distance < (-150 if single else -1075), distance > (128 if single else 1024)]
+    choices += [signed(0.0), signed(float("inf"))]
     fixed = np.copysign(np.abs(quotient), np.where(negative, -1.0, 1.0))
     return np.select(conditions, choices, fixed).astype(quotient.dtype)

@@ -112,14 +112,15 @@ class WorkgroupMemory:
         passed = np.broadcast_to(waves.waits[:, None], index.shape)
         if mask is not None:
             index, me, epoch, passed = index[mask], me[mask], epoch[mask], passed[mask]
-        first = index // self.granule
-        for k in range(max(size // self.granule, 1)):
-            self._check_granule(first + k, me, epoch, passed, kind, place)
+        span = np.arange(max(size // self.granule, 1))
+        at = (index // self.granule)[..., None] + span
+        floor = (passed << _EPOCH)[..., None]
+        self._check_granules(at, me[..., None], epoch[..., None], floor, kind, place)
 
-    def _check_granule(
-        self, at: Array, me: Array, epoch: Array, passed: Array, kind: str, place: int
+    def _check_granules(
+        self, at: Array, me: Array, epoch: Array, floor: Array, kind: str, place: int
     ) -> None:
-        floor = passed << _EPOCH
+        """`at` are granules; accesses with a key below `floor` came before a barrier passed."""
         writer = self._writer[at]
         clash = (writer >= floor) & ((writer & _MANY) != me)
         if kind == ATOMIC:
@@ -132,7 +133,8 @@ class WorkgroupMemory:
             shared = (before >> _EPOCH == epoch) & ((before & _MANY) != me)
             self._reader[at] = np.where(shared, mine | _MANY, mine)
             lost = self._reader[at] & _MANY != me
-            self._reader[at[lost]] |= _MANY
+            if lost.any():
+                self._reader[at[lost]] |= _MANY
             self._reader_place[at] = place
             return
         reader = self._reader[at]
@@ -158,13 +160,13 @@ class WorkgroupMemory:
         kinds: tuple[str, str],
         places: tuple[int, Array],
     ) -> None:
-        first = int(np.flatnonzero(clash)[0])
+        first = tuple(np.argwhere(clash)[0])
         granule = int(at[first])
         wave = int(other[first]) & _MANY
         raise LdsRaceError(
             Race(
                 address=granule * self.granule % self._stride,
-                waves=(int(me[first]), -1 if wave == _MANY else wave),
+                waves=(int(np.broadcast_to(me, at.shape)[first]), -1 if wave == _MANY else wave),
                 kinds=kinds,
                 places=(places[0], int(places[1][granule])),
             )

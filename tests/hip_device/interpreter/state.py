@@ -139,7 +139,7 @@ class Waves:
 
     def mask_bits(self, mask: Array) -> Array:
         """A lane mask (W, L) as integers (W,): uint64 for 64 lanes, uint32 for 32."""
-        octets = np.packbits(mask, axis=1, bitorder="little")
+        octets = np.packbits(np.ascontiguousarray(mask), axis=1, bitorder="little")
         return octets.view(np.uint64 if self.lanes == 64 else np.uint32)[:, 0]
 
     def set_mask(self, register: int, mask: Array) -> None:

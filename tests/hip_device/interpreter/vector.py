@@ -487,7 +487,8 @@ def _dual_half(
     write_result = _dual_write(form, register, operation.result)
 
     def compute_half(w: Waves) -> Callable[[], None]:
-        value = compute(*(read(w) for read in reads))
+        # A copy: a move's value is a view of a register that the other half may write.
+        value = np.array(compute(*(read(w) for read in reads)))
         return lambda: write_result(w, value)
 
     return compute_half

@@ -62,3 +62,15 @@ uint64_t hiptest_live_allocations(void) {
     state_unlock();
     return count;
 }
+
+/* Code objects count, too: a kernel may read the constants that are loaded with it. */
+hipError_t hiptest_find_allocation(const void *address, void **base, uint64_t *size) {
+    state_lock();
+    const Allocation *found = memory_find(address);
+    if (found != NULL) {
+        *base = found->base;
+        *size = found->size;
+    }
+    state_unlock();
+    return found == NULL ? hipErrorInvalidDevicePointer : hipSuccess;
+}

@@ -43,6 +43,9 @@ HIP_EXPORT void hiptest_require_init(int required);
 HIP_EXPORT void hiptest_set_recording(int enabled);
 HIP_EXPORT void hiptest_set_hook(HiptestHook hook, void *context);
 
+/* The allocation that holds an address; hipErrorInvalidDevicePointer if none does. */
+HIP_EXPORT hipError_t hiptest_find_allocation(const void *address, void **base, uint64_t *size);
+
 HIP_EXPORT void hiptest_fail(const char *function, uint64_t nth, int error, int repeat);
 HIP_EXPORT void hiptest_set_sticky(int error);
 HIP_EXPORT hipError_t hiptest_lose_device(int device, int error);

@@ -116,6 +116,8 @@ uint64_t memory_live_allocations(void) {
     return live;
 }
 
+const Allocation *memory_find(const void *address) { return find(address); }
+
 void memory_copy(void *target, const void *source, uint64_t size) {
     memmove(target, source, size);
 }

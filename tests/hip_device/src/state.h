@@ -136,6 +136,8 @@ hipError_t memory_allocate(AllocationKind kind, int device, uint64_t size, uint6
 hipError_t memory_release(AllocationKind kind, void *pointer);
 void memory_reset(void);
 uint64_t memory_live_allocations(void);
+/* The allocation that holds the address; NULL if none does. */
+const Allocation *memory_find(const void *address);
 void memory_copy(void *target, const void *source, uint64_t size);
 void memory_fill(void *target, uint32_t value, unsigned width, uint64_t count);
 

@@ -1,0 +1,74 @@
+"""Every sample kernel on every target that can be interpreted, against numpy, under all schedules.
+
+The tests take one specialisation of each sample for each target: of n, the one at position
+(number of the sample + number of the target) modulo n, so that element types and sizes rotate.
+With FLYC_EXECUTE=all they take every one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flyc_cli.build.supervisor import Built, compile_all
+from flyc_cli.manifest import expand, load_manifest
+from flyc_cli.manifest.model import Request
+from mlir_passes.toolkit import assemble_toolkit
+from tests.hip_device.interpreter.harness import Harness
+from tests.hip_device.interpreter.samples import SAMPLES
+from tests.hip_device.interpreter.targets import PROCESSORS
+
+pytestmark = [pytest.mark.compile, pytest.mark.device]
+
+_MANIFESTS = Path(__file__).parents[2] / "manifests"
+_FOLDERS = ("vector_add", "gelu", "softmax", "norms", "gemm", "splitk_gemm", "tuned_gemm")
+
+
+def _chosen() -> Iterator[Request]:
+    requests = [
+        r for f in _FOLDERS for r in expand(load_manifest(_MANIFESTS / f / "manifest.yaml"))
+    ]
+    for sample_number, name in enumerate(SAMPLES):
+        for target_number, target in enumerate(PROCESSORS):
+            found = [r for r in requests if r.kernel == name and r.target.processor == target]
+            if os.environ.get("FLYC_EXECUTE") == "all":
+                yield from found
+            else:
+                yield found[(sample_number + target_number) % len(found)]
+
+
+_REQUESTS = {request.label(): request for request in _chosen()}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Built]:
+    toolkit = assemble_toolkit(tmp_path_factory.mktemp("toolkit"))
+    outcomes = compile_all(list(_REQUESTS.values()), toolkit=toolkit, jobs=os.cpu_count() or 1)
+    failed = [outcome for outcome in outcomes if not isinstance(outcome, Built)]
+    assert not failed, failed
+    return {o.request.label(): o for o in outcomes if isinstance(o, Built)}
+
+
+@pytest.mark.parametrize("label", _REQUESTS)
+def test_the_numbers_are_right(built: dict[str, Built], label: str) -> None:
+    """At every size of the sample: odd ones, one row, none, several tiles."""
+    one = built[label]
+    harness = Harness(one.specialisation, one.code_object)
+    make, sizes = SAMPLES[one.specialisation.kernel]
+    for size in sizes:
+        case = make(one.specialisation.params, *size)
+        harness.launch(case.arguments)
+        case.check()
+
+
+@pytest.mark.parametrize("label", _REQUESTS)
+def test_the_schedule_does_not_matter(built: dict[str, Built], label: str) -> None:
+    one = built[label]
+    make, sizes = SAMPLES[one.specialisation.kernel]
+    case = make(one.specialisation.params, *sizes[0])
+    harness = Harness(one.specialisation, one.code_object)
+    harness.launch_all_ways(case.arguments, [case.output])
+    case.check()
