@@ -94,18 +94,40 @@ class _Writer:
         )
 
     def _tensor(self, form: TensorForm, name: str) -> None:
+        pointer = f"i{self._inputs}"
+        outer, self.lines = self.lines, []
+        self._layout(form, name)
+        if len(form.slots()) == 1:  # static: a bare address will do
+            inner = [f"{pointer} = {name}.data_ptr()", *self.lines]
+            bare = [f"if type({name}) is int: {pointer} = {name}", "else:"]
+            self.lines = [*bare, *(f" {line}" for line in inner)]
+            self._inputs += 1
+        else:
+            dynamic, self.lines = self.lines, []
+            self._input(f"{name}.data_ptr()")
+            self.lines += dynamic
+        self.lines = [*outer, *self.lines]
+        # An empty tensor may be null: the general code knows.
+        aligned = f" and not {pointer} % {form.align}" if form.align > 1 else ""
+        self._unless(f"0 < {pointer} <= {_U64}{aligned}")
+        for axis, wanted in enumerate(form.shape):
+            if wanted < 0:
+                self._input(f"{name}s{axis}")
+        for axis, wanted in enumerate(form.strides):
+            if wanted < 0:
+                self._input(f"{name}t{axis} & {(1 << form.stride_bits) - 1}")
+
+    def _layout(self, form: TensorForm, name: str) -> None:
+        """That extents and strides are as compiled for; leaves them in variables."""
         rank = range(len(form.shape))
         self._memory(form, name)
-        pointer = self._input(f"{name}.data_ptr()")
         extents = [f"{name}s{axis}" for axis in rank]
         strides = [f"{name}t{axis}" for axis in rank]
         if rank:
             self.lines.append(f"{', '.join(extents)}, = {name}.shape")
             self.lines.append(f"{', '.join(strides)}, = {name}.stride()")
         limit = 1 << (form.stride_bits - 1)
-        checks = [f"0 < {pointer} <= {_U64}"]  # an empty tensor goes to the general code
-        if form.align > 1:
-            checks.append(f"not {pointer} % {form.align}")
+        checks = ["True"]
         for extent, wanted in zip(extents, form.shape, strict=True):
             checks.append(f"{extent} == {wanted}" if wanted >= 0 else f"0 < {extent} < {1 << 31}")
             if wanted < -1:
@@ -116,12 +138,6 @@ class _Writer:
             check = f"{stride} == {wanted}" if wanted >= 0 else f"{multiple}{fits}"
             checks.append(f"({check} or {extent} == 1)")
         self._unless(" and ".join(checks))
-        for extent, wanted in zip(extents, form.shape, strict=True):
-            if wanted < 0:
-                self._input(extent)
-        for stride, wanted in zip(strides, form.strides, strict=True):
-            if wanted < 0:
-                self._input(f"{stride} & {(1 << form.stride_bits) - 1}")
 
     def _pointer(self, form: PointerForm, name: str) -> None:
         self.lines.append(f"if type({name}) is int: p = {name}")
