@@ -24,8 +24,8 @@ class SourceLine:
 Trail = tuple[SourceLine, ...]
 
 _INTRINSIC = re.compile(r"\bllvm\.[\w.]*\w")
-# SelectionDAG names its node in "no libcall available for ftan".
-_NODE = re.compile(r"libcall available for (f?)(\w+)")
+# SelectionDAG names its node: "no libcall available for ftan", "Cannot select: t3: f64 = fcos ...".
+_NODE = re.compile(r"(?:libcall available for|Cannot select: t\d+: [\w,]+ =) (f?)(\w+)")
 
 
 @dataclass(frozen=True)

@@ -159,11 +159,20 @@ def to_keep(built: Built, parts: int, *, optional: bool, stages: bool) -> Artifa
 
 def died(job: Job, how: str) -> Failed:
     """The failure of a job whose process did not survive; `how` is how it ended."""
-    tail = _text(job.directory / "stderr")[-_STDERR_TAIL:].strip()
+    tail = _last_words(_text(job.directory / "stderr"))
     message = f"the worker died ({how})"
     return _of_memory(
         _stopped(job, "died", f"{message}: {tail}" if tail else message, tail), job.memory_limit
     )
+
+
+def _last_words(printed: str) -> str:
+    """The end of what a dead worker printed; of an abort of LLVM, its reason without the dump."""
+    _, error, reason = printed.rpartition("LLVM ERROR:")
+    if error:
+        lines = [line for line in reason.splitlines() if not line.startswith("  ")]
+        printed = "\n".join([f"{error}{lines[0]}", *lines[1:]])
+    return printed[-_STDERR_TAIL:].strip()
 
 
 def out_of_time(job: Job, seconds: float) -> Failed:

@@ -7,12 +7,13 @@ from tests.compile.building import Outcomes, build, line_of, pointer, request
 pytestmark = pytest.mark.compile
 
 HALF = (pointer("x", "f16", 8), pointer("out", "f16", 8))
-FLOATS = (pointer("x"), pointer("out"))
 INTS = (pointer("out", "i32"),)
 
 
 def intrinsic(name):
-    return request("refused:intrinsic", *FLOATS, constexpr={"intrinsic": name})
+    dtype = name.rpartition(".")[2]
+    operands = (pointer("x", dtype, 8), pointer("out", dtype, 8))
+    return request("refused:intrinsic", *operands, constexpr={"intrinsic": name})
 
 
 def definition(kernel):
@@ -23,7 +24,10 @@ def definition(kernel):
 
 @pytest.fixture(scope="module")
 def outcomes() -> Outcomes:
-    names = ("llvm.tan.f32", "llvm.amdgcn.tanh.f32", "llvm.nothing.f32", "llvm.canonicalize.f32")
+    names = (
+        *("llvm.tan.f32", "llvm.amdgcn.tanh.f32", "llvm.nothing.f32", "llvm.canonicalize.f32"),
+        *("llvm.cos.f64", "llvm.tan.bf16"),
+    )
     return build(
         {
             "matrix": request("refused:cdna_matrix", *HALF),
@@ -45,12 +49,28 @@ def test_an_abort_of_llvm_is_reported_with_its_reason_and_line(outcomes) -> None
     assert outcomes.built("matrix")
     failed = outcomes.failed("matrix on RDNA")
     assert (failed.kind, failed.stage) == ("died", "code-object")
-    assert failed.message == (
-        "the worker died (SIGABRT): LLVM ERROR: Cannot select: intrinsic "
-        "%llvm.amdgcn.mfma.f32.16x16x16f16"
+    assert failed.message.startswith("the worker died (SIGABRT)")
+    assert failed.message.endswith(
+        ": LLVM ERROR: Cannot select: intrinsic %llvm.amdgcn.mfma.f32.16x16x16f16"
     )
     assert failed.source[0] == line_of("refused", "fx.rocdl.mfma_f32_16x16x16f16(")
     assert failed.request.label() == "cdna_matrix() for gfx1100"
+
+
+def test_an_abort_of_llvm_is_reported_without_its_dump(outcomes) -> None:
+    failed = outcomes.failed("llvm.cos.f64")
+    first, *more = failed.message.splitlines()
+    assert "LLVM ERROR: Cannot select: " in first
+    assert "f64 = fcos" in first
+    assert more == ["In function: intrinsic_kernel_0"]
+    assert failed.source[0] == definition("intrinsic_kernel")
+
+
+def test_an_unreachable_place_in_llvm_is_a_failure(outcomes) -> None:
+    failed = outcomes.failed("llvm.tan.bf16")
+    assert (failed.kind, failed.stage) == ("died", "code-object")
+    assert "Can't create an unknown libcall!" in failed.message
+    assert failed.source[0] == definition("intrinsic_kernel")
 
 
 def test_an_error_on_stderr_fails_although_llvm_went_on(outcomes) -> None:

@@ -61,7 +61,8 @@ def undefined_symbol(out: fx.Pointer):
 def intrinsic_kernel(x: fx.Pointer, out: fx.Pointer, intrinsic: fx.Constexpr[str]):
     lane = fx.Int64(fx.thread_idx.x)
     value = x[lane].ir_value()
-    out[lane] = fx.Float32(llvm.call_intrinsic(value.type, intrinsic, [value], [], []))
+    result = llvm.call_intrinsic(value.type, intrinsic, [value], [], [])
+    out[lane] = x.element_type(result)
 
 
 @flyc.jit
