@@ -113,6 +113,7 @@ def build(
     jobs: int | None = None,
     stages: bool = False,
     rocm: str | os.PathLike[str] | None = None,
+    llvm: str | os.PathLike[str] | None = None,
 ) -> WrittenBundle:
     """Build `manifest` into the directory `output`, as `flyc build` does, and say what was written.
 
@@ -130,6 +131,7 @@ def build(
         jobs=jobs,
         stages=stages,
         rocm=None if rocm is None else Path(rocm),
+        llvm=None if llvm is None else Path(llvm),
     )
 
 

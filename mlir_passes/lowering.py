@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from flydsl._mlir import ir
@@ -14,6 +15,7 @@ from flydsl._mlir.dialects import gpu
 
 from mlir_passes.device_code import gpu_modules, survey
 from mlir_passes.errors import LoweringError, source_lines
+from mlir_passes.external_llvm import ExternalLlvm, ExternalLlvmError, run_external
 from mlir_passes.kernarg import check_kernarg
 from mlir_passes.launch_plan import STAGE as LAUNCH_PLAN
 from mlir_passes.launch_plan import (
@@ -22,7 +24,7 @@ from mlir_passes.launch_plan import (
     launched_symbols,
     numbered_ops,
 )
-from mlir_passes.pipeline import ISA, LLVM_IR, Pipeline, binary_stage, run_passes
+from mlir_passes.pipeline import ISA, LLVM_IR, Pipeline, Stage, binary_stage, run_passes
 from mlir_passes.places import Places
 from mlir_passes.resources import kernel_resources
 from mlir_passes.stderr_log import StderrLog
@@ -63,6 +65,7 @@ def lower(
     target: Target,
     toolkit: Toolkit,
     log: StderrLog,
+    llvm_options: Mapping[str, bool | int | str] = MappingProxyType({}),
     capture: bool = False,
     on_stage: Callable[[str], None] = lambda name: None,
     on_places: Callable[[Places], None] = lambda places: None,
@@ -72,8 +75,9 @@ def lower(
     Raises `LoweringError` naming the stage for anything that does not end in a code object that
     matches its launch plan: a failing pass, an operation that no pass lowers, an error on stderr,
     an undefined symbol, a launch that the target cannot do, a kernarg layout that contradicts the
-    metadata note. `on_places` is given what places an error of LLVM, before LLVM runs: LLVM may end
-    the process.
+    metadata note. When the toolkit has another LLVM, that one emits the code object, under
+    `llvm_options` (FlyDSL's own has them set already). `on_places` is given what places an error of
+    LLVM, before LLVM runs: LLVM may end the process.
     """
     stages: list[tuple[str, str]] = []
     clock = _Clock(on_stage)
@@ -93,14 +97,20 @@ def lower(
     plan = extract_launch_plan(module, symbols)
     _check_clusters(plan, module, target)
 
+    def emit(stage: Stage, on: Any) -> None:
+        if toolkit.llvm is None:
+            run_passes(on, stage)
+        else:
+            _run_outside(on, stage, toolkit.llvm, llvm_options)
+
     directory = str(toolkit.directory)
     if capture:
         clock.start(LLVM_IR)
         stages.append((LLVM_IR, _llvm_ir(module)))
         clock.start(ISA)
-        stages.append((ISA, _isa(module, directory)))
+        stages.append((ISA, _isa(module, directory, emit)))
     clock.start(CODE_OBJECT)
-    run_passes(module, binary_stage(CODE_OBJECT, "fatbin", directory))
+    emit(binary_stage(CODE_OBJECT, "fatbin", directory), module)
     _check_log(log, places)
     code_object = _only_object(module)
     parsed = checked_code_object(code_object, target, places)
@@ -155,10 +165,32 @@ def _llvm_ir(module: Any) -> str:
     return "\n".join(translate_module_to_llvmir(op) for op in gpu_modules(module))
 
 
-def _isa(module: Any, toolkit: str) -> str:
+def _run_outside(
+    module: Any, stage: Stage, llvm: ExternalLlvm, options: Mapping[str, bool | int | str]
+) -> None:
+    """Replace each `gpu.module` by the `gpu.binary` that another LLVM makes of it."""
+    for gpu_module in gpu_modules(module):
+        if "offloadingHandler" in gpu_module.attributes:
+            raise LoweringError(
+                stage.name,
+                "a kernel that is linked with external device code is compiled by FlyDSL's own "
+                "LLVM only: its bitcode is for that one. Leave out llvm (toolchain, --llvm)",
+            )
+        text = f"module attributes {{gpu.container_module}} {{\n{gpu_module}\n}}\n"
+        try:
+            after = run_external(llvm, text, f"builtin.module({stage.passes})", options)
+        except ExternalLlvmError as error:
+            raise LoweringError(stage.name, str(error)) from None
+        with module.context, ir.Location.unknown():
+            (binary,) = ir.Module.parse(after).body.operations
+            binary.operation.clone(ip=ir.InsertionPoint(gpu_module))
+        gpu_module.erase()
+
+
+def _isa(module: Any, toolkit: str, emit: Callable[[Stage, Any], None]) -> str:
     """The compiler's own final assembly, from a copy so that the module stays as it is."""
     copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True), module.context)
-    run_passes(copy, binary_stage(ISA, "isa", toolkit))
+    emit(binary_stage(ISA, "isa", toolkit), copy)
     return "\n".join(data.decode() for data in _objects(copy))
 
 

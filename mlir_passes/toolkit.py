@@ -13,8 +13,12 @@ import importlib.util
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runtime_loader.errors import FlycError
+
+if TYPE_CHECKING:
+    from mlir_passes.external_llvm import ExternalLlvm
 
 _BITCODE = ("ocml.bc", "ockl.bc")
 
@@ -28,10 +32,14 @@ class ToolkitError(FlycError):
 
 @dataclass(frozen=True)
 class Toolkit:
-    """A usable toolkit: its directory, and what identifies it wherever it was installed."""
+    """A usable toolkit: its directory, and what identifies it wherever it was installed.
+
+    `llvm` is the installation of another LLVM that emits the code objects, if any.
+    """
 
     directory: Path
     identity: dict[str, str]
+    llvm: ExternalLlvm | None = None
 
 
 def assemble_toolkit(directory: Path) -> Toolkit:

@@ -111,6 +111,7 @@ def compile_planned(
     jobs: int | None = None,
     stages: bool = False,
     rocm: Path | None = None,
+    llvm: Path | None = None,
     progress: Progress | None = None,
     workers: Workers = ALONE,
     allow_missing: bool = False,
@@ -118,14 +119,17 @@ def compile_planned(
     """Compile every specialisation of `planned`, `jobs` at a time.
 
     `stages` keeps the text of every lowering stage. `rocm` is a ROCm installation to link with
-    instead of the one that the manifest names, or the libraries that came with pip. Raises
+    instead of the one that the manifest names, or the libraries that came with pip; `llvm` is an
+    LLVM/MLIR installation that emits the code objects instead of the one that the manifest names,
+    or FlyDSL's own. Raises
     `BuildError` when a specialisation fails (after trying them all) that is not one of several
     configurations of a tuned kernel (with `allow_missing`, when all fail), `WorkerError` and
     `ToolkitError` when nothing can be compiled here.
     """
     watcher = progress or Silent()
     with tempfile.TemporaryDirectory(prefix="flyc-toolkit-") as scratch:
-        toolkit = open_toolkit(rocm or planned.manifest.toolchain.rocm, Path(scratch))
+        chosen = planned.manifest.toolchain
+        toolkit = open_toolkit(rocm or chosen.rocm, Path(scratch), llvm or chosen.llvm)
         watcher.begin(planned.requests)
         outcomes = merge_outcomes(
             compile_all(
@@ -172,6 +176,7 @@ def build(
     jobs: int | None = None,
     stages: bool = False,
     rocm: Path | None = None,
+    llvm: Path | None = None,
     progress: Progress | None = None,
     workers: Workers = ALONE,
     allow_missing: bool = False,
@@ -190,7 +195,7 @@ def build(
     compiler = installed_compiler()
     warn_if_unchecked(compiler.flydsl)
     compiled = compile_planned(
-        planned, jobs=jobs, stages=stages, rocm=rocm, progress=progress,
+        planned, jobs=jobs, stages=stages, rocm=rocm, llvm=llvm, progress=progress,
         workers=workers, allow_missing=allow_missing,
     )  # fmt: skip
     origin = provenance(compiler, compiled.toolkit, planned.manifest.sha256)

@@ -26,6 +26,7 @@ from flyc_cli.store.files import Storage
 from flyc_cli.store.recorder import Recorder, looked_to_json
 from mlir_passes.places import Places
 from mlir_passes.toolkit import LLD_VERSION, Toolkit
+from runtime_loader.checked import canonical_json
 from runtime_loader.errors import BundleError
 from runtime_loader.specialisation import Specialisation, check_specialisation
 
@@ -151,6 +152,7 @@ def _build(job: Job, part: Part, log: Any, recorder: Recorder, reuse: _Reuse) ->
             target=request.target,
             toolkit=job.toolkit,
             log=log,
+            llvm_options=traced.llvm_options,
             capture=job.capture,
             on_stage=enter,
             on_places=note_places,
@@ -181,7 +183,11 @@ def _lowered_before(job: Job, traced: Any, beside: Sequence[str], reuse: _Reuse)
     if job.storage is None:
         return None
     reuse.lowering = key_of_module(
-        traced.module, traced.fragments, job.request.target, job.toolchain, beside
+        traced.module,
+        traced.fragments,
+        job.request.target,
+        job.toolchain + canonical_json(dict(traced.llvm_options)),
+        beside,
     )
     found = lowered_before(job.storage, reuse.lowering, stages=job.capture)
     reuse.reused = found is not None

@@ -6,11 +6,12 @@ import base64
 import hashlib
 import importlib.metadata
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from flyc_cli.build.supervisor import WorkerError
+from mlir_passes.external_llvm import find_external_llvm
 from mlir_passes.toolkit import Toolkit, assemble_toolkit, rocm_toolkit
 from mlir_passes.version import LOWERING_VERSION
 
@@ -64,9 +65,16 @@ def flydsl_directory() -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-def open_toolkit(rocm: Path | None, scratch: Path) -> Toolkit:
-    """The ROCm installation at `rocm`, or else a toolkit assembled in `scratch`."""
-    return assemble_toolkit(scratch) if rocm is None else rocm_toolkit(rocm.absolute())
+def open_toolkit(rocm: Path | None, scratch: Path, llvm: Path | None = None) -> Toolkit:
+    """The ROCm installation at `rocm`, or else a toolkit assembled in `scratch`.
+
+    With `llvm`, the LLVM/MLIR installation there emits the code objects.
+    """
+    toolkit = assemble_toolkit(scratch) if rocm is None else rocm_toolkit(rocm.absolute())
+    if llvm is None:
+        return toolkit
+    external = find_external_llvm(llvm.absolute())
+    return replace(toolkit, identity=toolkit.identity | external.identity, llvm=external)
 
 
 def provenance(compiler: Compiler, toolkit: Toolkit, manifest_sha256: str) -> dict[str, Any]:

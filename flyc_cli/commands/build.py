@@ -6,7 +6,13 @@ from pathlib import Path
 
 import click
 
-from flyc_cli.commands.options import TargetType, jobs_option, json_option, rocm_option
+from flyc_cli.commands.options import (
+    TargetType,
+    jobs_option,
+    json_option,
+    llvm_option,
+    rocm_option,
+)
 from runtime_loader.target import Target
 
 
@@ -37,6 +43,7 @@ from runtime_loader.target import Target
 )
 @click.option("--stages", is_flag=True, help="Keep every stage of the lowering in the bundle.")
 @rocm_option
+@llvm_option
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def build(
@@ -47,6 +54,7 @@ def build(
     targets: tuple[Target, ...],
     stages: bool,
     rocm: Path | None,
+    llvm: Path | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -69,6 +77,7 @@ def build(
             jobs=jobs,
             stages=stages,
             rocm=rocm,
+            llvm=llvm,
             progress=progress,
         )
     if as_json:

@@ -12,6 +12,7 @@ from flyc_cli.commands.options import (
     assignments_of,
     json_option,
     kernel_argument,
+    llvm_option,
     rocm_option,
 )
 from runtime_loader.target import Target
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 )
 @click.option("--plan", is_flag=True, help="Print only the launch plan.")
 @rocm_option
+@llvm_option
 @json_option
 def inspect(
     path: Path,
@@ -48,6 +50,7 @@ def inspect(
     output: Path | None,
     plan: bool,
     rocm: Path | None,
+    llvm: Path | None,
     as_json: bool,
 ) -> None:
     """Show what is in PATH: a bundle, one kernel of it, or one specialisation in full.
@@ -76,6 +79,7 @@ def inspect(
         stage=stage or "",
         directory=output or Path(),
         rocm=rocm,
+        llvm=llvm,
     )
     found = answer(question)
     if as_json:

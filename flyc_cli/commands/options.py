@@ -78,6 +78,16 @@ def rocm_option(command: F) -> F:
     )(command)
 
 
+def llvm_option(command: F) -> F:
+    """`--llvm DIR`."""
+    return click.option(
+        "--llvm",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Emit code objects with the LLVM/MLIR installation in DIR instead of FlyDSL's own.",
+    )(command)
+
+
 def kernel_argument(required: bool) -> Callable[[F], F]:
     """KERNEL and NAME=VALUE ...: which specialisation."""
 

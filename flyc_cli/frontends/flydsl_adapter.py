@@ -20,7 +20,7 @@ import importlib
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import flydsl
@@ -41,6 +41,7 @@ from flydsl.expr.typing import Constexpr, Pointer, Stream, Tensor
 
 from flyc_cli.frontends.environment import without_settings
 from flyc_cli.frontends.errors import InputError
+from runtime_loader.records import replace
 from runtime_loader.signature import (
     Form,
     PointerForm,
@@ -164,12 +165,14 @@ JitArgumentRegistry.register_jit_arg(TensorArgument, Tensor)
 class Traced:
     """What tracing hands to lowering: the module (context alive) and FlyDSL's pass list.
 
-    `post_load` names the functions that must run on the loaded module, as `module:name`.
+    `post_load` names the functions that must run on the loaded module, as `module:name`;
+    `llvm_options` are those that FlyDSL has set in its own LLVM meanwhile.
     """
 
     module: Any
     fragments: tuple[str, ...]
     post_load: tuple[str, ...] = ()
+    llvm_options: Mapping[str, bool | int | str] = field(default_factory=dict)
 
 
 def is_launcher(value: object) -> bool:
@@ -224,6 +227,7 @@ def order_arguments(
         if form is None:
             what = "a run-time argument, not a constexpr" if name in values else "not described"
             raise InputError(f"argument {name} is {what}: add it to args")
+        form = _as_declared(form, annotation)
         ordered.append(form)
         call[name] = _checked_argument(form, annotation)
     _refuse_leftovers([*values, *by_name], launcher)
@@ -249,7 +253,8 @@ def trace(
     def run_pipeline(module: Any, fragments: Sequence[str], **_: Any) -> None:
         nonlocal reached
         reached = True
-        lower(Traced(module, tuple(fragments), _post_load(contexts[-1])))
+        options = CompilationContext.get_compile_hints().get("llvm_options") or {}
+        lower(Traced(module, tuple(fragments), _post_load(contexts[-1]), dict(options)))
 
     launcher.compile_hints = {**launcher.compile_hints, **hints}
     jit_function._run_pipeline = run_pipeline
@@ -301,8 +306,9 @@ def lower_module(
         if hasattr(backend, "lower_compile_hints"):
             backend.lower_compile_hints(module, compile_hints=dict(hints))
         fragments = tuple(backend.pipeline_fragments(compile_hints=dict(hints)))
-        with llvm_options(hints.get("llvm_options", {})):
-            lower(Traced(module, fragments))
+        options = dict(hints.get("llvm_options", {}))
+        with llvm_options(options):
+            lower(Traced(module, fragments, llvm_options=options))
 
 
 def is_compile_time(annotation: Any) -> bool:
@@ -349,6 +355,18 @@ def _checked_argument(form: Form, annotation: Any) -> Any:
                 f"{declared} ({annotation.__name__})"
             )
     return _jit_argument(form, annotation)
+
+
+def _as_declared(form: Form, annotation: Any) -> Form:
+    """A struct's fields in the order of its class, whatever that of the manifest."""
+    if not (isinstance(form, StructForm) and isinstance(annotation, type)):
+        return form
+    hints = inspect.get_annotations(annotation, eval_str=True)
+    places = {name: place for place, name in enumerate(hints)}
+    fields = sorted(form.fields, key=lambda field: places.get(field.name, len(places)))
+    return replace(
+        form, fields=tuple(_as_declared(field, hints.get(field.name)) for field in fields)
+    )
 
 
 @functools.singledispatch

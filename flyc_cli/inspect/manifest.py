@@ -38,12 +38,14 @@ def select(
     return replace(planned, requests=tuple(fitting))
 
 
-def compile_one(planned: Planned, rocm: Path | None = None) -> Compilation:
+def compile_one(
+    planned: Planned, rocm: Path | None = None, llvm: Path | None = None
+) -> Compilation:
     """Compile the only request of `planned` with its stages.
 
     Raises as `compile_planned` does, and `FlycError` when the request stands for several.
     """
-    compiled = compile_planned(planned, jobs=1, stages=True, rocm=rocm)
+    compiled = compile_planned(planned, jobs=1, stages=True, rocm=rocm, llvm=llvm)
     if len(compiled.built) > 1:
         (request,) = planned.requests
         raise FlycError(

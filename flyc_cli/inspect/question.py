@@ -54,6 +54,7 @@ class Question:
     stage: str = ""
     directory: Path = Path()
     rocm: Path | None = None
+    llvm: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ def _of_manifest(question: Question) -> Answer:
         if question.wish == "all":
             return planned
         raise AmbiguousError([request.label() for request in planned.requests])
-    compiled = manifest.compile_one(planned, question.rocm)
+    compiled = manifest.compile_one(planned, question.rocm, question.llvm)
     spec = compiled.entry.spec
     if question.wish == "all":
         return Detail(compiled.entry, tuple(stage.name for stage in compiled.stages))

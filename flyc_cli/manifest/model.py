@@ -227,9 +227,13 @@ class Defaults:
 
 @dataclass(frozen=True)
 class Toolchain:
-    """`toolchain`: whose linker and device libraries to use; `rocm` is an absolute directory."""
+    """`toolchain`: absolute directories.
+
+    `rocm` has the linker and device libraries to use, `llvm` the LLVM/MLIR that emits code objects.
+    """
 
     rocm: Path | None = None
+    llvm: Path | None = None
 
 
 @dataclass(frozen=True)

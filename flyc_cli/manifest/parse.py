@@ -258,11 +258,17 @@ def _python_path(cursor: _Cursor, directory: Path) -> tuple[str, ...]:
 
 
 def _toolchain(cursor: _Cursor, directory: Path) -> Toolchain:
-    rocm = cursor.fields("a toolchain", ("rocm",), ("rocm",))["rocm"]
-    path = directory / rocm.text("the directory of a ROCm installation")
-    if not path.is_dir():
-        rocm.fail(f"no directory {shown(rocm.value)}")
-    return Toolchain(path.resolve())
+    fields = cursor.fields("a toolchain", ("rocm", "llvm"))
+    if not cursor.value:
+        cursor.fail("a toolchain has rocm, llvm or both")
+
+    def installation(item: _Cursor) -> Path:
+        path = directory / item.text("the directory of an installation")
+        if not path.is_dir():
+            item.fail(f"no directory {shown(item.value)}")
+        return path.resolve()
+
+    return Toolchain(fields.get("rocm", installation, None), fields.get("llvm", installation, None))
 
 
 def _defaults(cursor: _Cursor, targets: tuple[Target, ...]) -> Defaults:

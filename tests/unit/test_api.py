@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import flyc_cli
@@ -190,6 +190,7 @@ documents = st.dictionaries(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # the first draw loads Unicode's tables
 @given(documents)
 def test_what_is_written_is_read_back(document: dict[str, Any]) -> None:
     found = parse_document(manifest_yaml(document).encode(), "m.yaml").value

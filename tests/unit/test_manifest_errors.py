@@ -101,7 +101,7 @@ WRONG_SHAPE = [
     (KERNEL + "    env: {«PYTHONPATH»: x}\n", "use python_path"),
     (KERNEL + "    env: {A: «1»}\n", 'numbers in quotes, as in "1"'),
     ("python_path: «.»\n" + KERNEL, "expected a list of directories"),
-    ("toolchain: «{}»\n" + KERNEL, "a toolchain needs the key 'rocm'"),
+    ("toolchain: «{}»\n" + KERNEL, "a toolchain has rocm, llvm or both"),
     ("toolchain: {«rocn»: .}\n" + KERNEL, "did you mean 'rocm'?"),
     ("defaults: {«arg»: {}}\n" + KERNEL, "did you mean 'args'?"),
     ("defaults: {args: {align: «3»}}\n" + KERNEL, "a power of two"),
