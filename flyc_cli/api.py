@@ -55,6 +55,7 @@ class Kernel:
     args: Mapping[str, object] = field(default_factory=dict)
     hints: Mapping[str, object] = field(default_factory=dict)
     env: Mapping[str, str | None] = field(default_factory=dict)
+    limits: Mapping[str, object] = field(default_factory=dict)
     python_path: Sequence[str | os.PathLike[str]] = ()
 
 

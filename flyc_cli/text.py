@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(|B|[kKMGT]i?B)")
+_UNITS = {"": 1, "b": 1}
+_UNITS |= {f"{unit}b": 1000**power for power, unit in enumerate("kmgt", 1)}
+_UNITS |= {f"{unit}ib": 1024**power for power, unit in enumerate("kmgt", 1)}
 
 
 def counted(number: int, noun: str) -> str:
@@ -21,6 +27,15 @@ def byte_size(size: int) -> str:
             return f"{number:.1f} {unit}"
         number /= 1000
     return f"{number:.1f} GB"
+
+
+def parse_byte_size(text: str) -> int | None:
+    """Bytes for `512`, `700MB`, `1.5 GB` or `2GiB`; None if it is none of these."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        return None
+    size = int(float(match[1]) * _UNITS[match[2].lower()])
+    return size if size > 0 else None
 
 
 def first_few(items: Iterable[object], count: int = 8) -> str:

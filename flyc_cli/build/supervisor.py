@@ -38,6 +38,7 @@ from flyc_cli.build.servers import STANDIN, TORCH, Server, WorkerError, start_se
 from flyc_cli.frontends.torch_standin import torch_is_installed
 from flyc_cli.manifest.model import NO_LIMITS, Limits, Request
 from flyc_cli.store.artifacts import Artifacts, Cost, Lowered, keep_lowered
+from flyc_cli.store.why import keep_toolchain
 from mlir_passes.toolkit import Toolkit
 from runtime_loader.errors import BundleError
 
@@ -296,6 +297,7 @@ class _Run:
                 artifact = to_keep(
                     built, finished.parts, optional=finished.optional, stages=job.capture
                 )
+                keep_toolchain(self._artifacts, job.request)
                 self._artifacts.keep(job.request, job.part, artifact, finished.looked)
         except OSError as error:
             if not self._warned:

@@ -8,11 +8,14 @@ import click
 
 from flyc_cli.commands.options import (
     TargetType,
+    cache_dir_option,
     jobs_option,
     json_option,
     llvm_option,
     rocm_option,
+    store_in,
 )
+from flyc_cli.commands.sizes import SizeType
 from runtime_loader.target import Target
 
 
@@ -41,6 +44,31 @@ from runtime_loader.target import Target
     type=TargetType(),
     help="Only this target of the manifest (may be repeated).",
 )
+@click.option("--no-cache", is_flag=True, help="Build everything, and keep nothing in the store.")
+@cache_dir_option
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Stop a specialisation that takes longer. [default: the manifest's limits, or none]",
+)
+@click.option(
+    "--memory-limit",
+    type=SizeType(),
+    metavar="SIZE",
+    help="Stop a specialisation that uses more (2GB). [default: the manifest's limits, or none]",
+)
+@click.option(
+    "--retries",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=2,
+    show_default=True,
+    help="Try again this often when a worker dies; a compile error is never tried again.",
+)
+@click.option(
+    "--allow-missing", is_flag=True, help="Write the bundle without what does not compile."
+)
 @click.option("--stages", is_flag=True, help="Keep every stage of the lowering in the bundle.")
 @rocm_option
 @llvm_option
@@ -52,6 +80,12 @@ def build(
     jobs: int | None,
     kernels: tuple[str, ...],
     targets: tuple[Target, ...],
+    no_cache: bool,
+    cache_dir: Path | None,
+    timeout: float | None,
+    memory_limit: int | None,
+    retries: int,
+    allow_missing: bool,
     stages: bool,
     rocm: Path | None,
     llvm: Path | None,
@@ -61,9 +95,12 @@ def build(
     """Compile every specialisation that MANIFEST lists and write them as one bundle.
 
     No GPU is needed. The bundle is DIR/<name>-<id>.flybundle, and DIR/<name>.flybundle links to it.
-    Nothing is written unless everything compiles.
+    Nothing is written unless everything compiles, or --allow-missing. What earlier builds made of
+    the same inputs is taken from the store.
     """
+    from flyc_cli.build.build import Workers
     from flyc_cli.build.build import build as build_bundle
+    from flyc_cli.manifest.model import Limits
     from flyc_cli.output import show, show_json
     from flyc_cli.progress import build_progress
     from flyc_cli.views.build import bundle_line, written_json
@@ -79,6 +116,12 @@ def build(
             rocm=rocm,
             llvm=llvm,
             progress=progress,
+            workers=Workers(
+                storage=None if no_cache else store_in(cache_dir),
+                limits=Limits(timeout, memory_limit),
+                retries=retries,
+            ),
+            allow_missing=allow_missing,
         )
     if as_json:
         show_json(written_json(written))

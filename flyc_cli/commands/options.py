@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from runtime_loader.target import SUPPORTED, Target, TargetError
+
+if TYPE_CHECKING:
+    from flyc_cli.store.files import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 _COMPLETIONS = 200
@@ -86,6 +89,26 @@ def llvm_option(command: F) -> F:
         metavar="DIR",
         help="Emit code objects with the LLVM/MLIR installation in DIR instead of FlyDSL's own.",
     )(command)
+
+
+def cache_dir_option(command: F) -> F:
+    """`--cache-dir DIR`."""
+    return click.option(
+        "--cache-dir",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="The store. [default: $FLYC_CACHE_DIR, or flyc in the user's cache directory]",
+    )(command)
+
+
+def store_in(directory: Path | None) -> Store:
+    """The store in `directory`, or else in the default place; a usage error if there is none."""
+    from flyc_cli.store.files import Store, default_directory
+
+    root = directory or default_directory()
+    if root is None:
+        raise click.UsageError("there is no home directory for the store: give --cache-dir DIR")
+    return Store(root)
 
 
 def kernel_argument(required: bool) -> Callable[[F], F]:

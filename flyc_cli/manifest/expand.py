@@ -349,6 +349,7 @@ class _Expansion:
             python_path=self._python_path,
             where=combination.spot.place,
             rows=self._table_rows(combination, scope),
+            limits=kernel.limits.or_else(manifest.defaults.limits),
         )
 
     def _raw(self, request: Request, scope: _Scope) -> Request:

@@ -144,6 +144,25 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """How much one specialisation may take before it is stopped: wall-clock seconds, and bytes of
+    resident memory (what it shares with other workers included). None is no limit."""
+
+    timeout: float | None = None
+    memory: int | None = None
+
+    def or_else(self, other: Limits) -> Limits:
+        """These limits, and those of `other` where there are none."""
+        return Limits(
+            other.timeout if self.timeout is None else self.timeout,
+            other.memory if self.memory is None else self.memory,
+        )
+
+
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
 class TableKeys:
     """What a kernel's tuned table is looked up with; `nearest` are those of `names` that need not
     match (runtime_loader.table)."""
@@ -194,6 +213,7 @@ class Kernel:
     args: Mapping[str, Arg] = field(default_factory=dict)
     hints: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str | None] = field(default_factory=dict)
+    limits: Limits = NO_LIMITS
     python_path: tuple[str, ...] = ()
 
 
@@ -223,6 +243,7 @@ class Defaults:
     args: ArgDefaults = ArgDefaults()
     hints: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str | None] = field(default_factory=dict)
+    limits: Limits = NO_LIMITS
 
 
 @dataclass(frozen=True)
@@ -299,25 +320,6 @@ class Source:
 
     def __str__(self) -> str:
         return self.module if self.file else f"{self.module}:{self.qualname}"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much one specialisation may take before it is stopped: wall-clock seconds, and bytes of
-    resident memory (what it shares with other workers included). None is no limit."""
-
-    timeout: float | None = None
-    memory: int | None = None
-
-    def or_else(self, other: Limits) -> Limits:
-        """These limits, and those of `other` where there are none."""
-        return Limits(
-            other.timeout if self.timeout is None else self.timeout,
-            other.memory if self.memory is None else self.memory,
-        )
-
-
-NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from flyc_cli.manifest.expressions import ExpressionError, has_template, parse_t
 from flyc_cli.manifest.forms import MAX_ALIGN
 from flyc_cli.manifest.messages import choices, kind_of, nearest, shown
 from flyc_cli.manifest.model import (
+    NO_LIMITS,
     Arg,
     ArgDefaults,
     Defaults,
@@ -25,6 +26,7 @@ from flyc_cli.manifest.model import (
     Exclusion,
     Extent,
     Kernel,
+    Limits,
     ListValue,
     Manifest,
     ObjectValue,
@@ -50,6 +52,7 @@ from flyc_cli.manifest.rows import (
     yaml_rows,
 )
 from flyc_cli.manifest.source import Document, Spot, parse_document, read_document
+from flyc_cli.text import parse_byte_size
 from runtime_loader.target import SUPPORTED, Target, TargetError
 
 T = TypeVar("T")
@@ -272,13 +275,36 @@ def _toolchain(cursor: _Cursor, directory: Path) -> Toolchain:
 
 
 def _defaults(cursor: _Cursor, targets: tuple[Target, ...]) -> Defaults:
-    fields = cursor.fields("defaults", ("targets", "args", "hints", "env"))
+    fields = cursor.fields("defaults", ("targets", "args", "hints", "env", "limits"))
     return Defaults(
         targets=fields.get("targets", lambda c: _targets(c, targets), ()),
         args=fields.get("args", _arg_defaults, ArgDefaults()),
         hints=fields.get("hints", lambda c: _hints(c, None), {}),
         env=fields.get("env", lambda c: _env(c, None), {}),
+        limits=fields.get("limits", _limits, NO_LIMITS),
     )
+
+
+def _limits(cursor: _Cursor) -> Limits:
+    fields = cursor.fields("limits", ("timeout", "memory"))
+    return Limits(
+        timeout=fields.get("timeout", _seconds, None),
+        memory=fields.get("memory", _memory_size, None),
+    )
+
+
+def _seconds(cursor: _Cursor) -> float:
+    value = cursor.value
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+        cursor.expected("a number of seconds above 0")
+    return float(value)
+
+
+def _memory_size(cursor: _Cursor) -> int:
+    size = parse_byte_size(cursor.text("a size such as 2GB or 700MB"))
+    if size is None:
+        cursor.expected("a size such as 2GB or 700MB")
+    return size
 
 
 def _arg_defaults(cursor: _Cursor) -> ArgDefaults:
@@ -393,7 +419,7 @@ class _KernelParser:
     _KEYS = (
         *("name", "launcher", "factory", "select", "kwargs", "constexpr", "params", "matrix"),
         *("rows", "include", "exclude", "targets", "args", "hints", "env", "python_path"),
-        *("capture", "device", "tensors", *RAW, "launch"),
+        *("capture", "device", "tensors", *RAW, "launch", "limits"),
     )
 
     def __init__(
@@ -454,6 +480,7 @@ class _KernelParser:
             args=args,
             hints=fields.get("hints", lambda c: _hints(c, params), {}),
             env=fields.get("env", lambda c: _env(c, params), {}),
+            limits=fields.get("limits", _limits, NO_LIMITS),
             python_path=fields.get("python_path", lambda c: _python_path(c, self._directory), ()),
         )
 
