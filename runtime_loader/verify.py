@@ -151,6 +151,8 @@ class _Verification:
                 record = Fields(parse_json(value, what), what)
                 if not separator or record.text("kernel").encode(errors="replace") != kernel:
                     raise BundleError(f"{what} is damaged: it is of another kernel")
+                if self._bundle.index.find(key) is None:
+                    raise BundleError(f"{what} is damaged: the bundle lacks its kernel")
                 table = Table(self._bundle, record.text("kernel"))
                 rows[table.kernel] = table.rows
                 continue

@@ -10,7 +10,7 @@ from typing import Any
 import zstandard
 
 from runtime_loader.bundle_file import BundleFile
-from runtime_loader.format import DICTIONARIES, INDEX, META, REF, STAGES, ZSTD, Ref
+from runtime_loader.format import DICTIONARIES, INDEX, META, REF, STAGES, TABLES, ZSTD, Ref
 from runtime_loader.records import replace
 from tests.fuzz.bundle_forge import Entries, Forge, node
 
@@ -178,12 +178,13 @@ MUTATIONS = (
 
 def _entries(path: Path, section: bytes) -> Entries:
     bundle = BundleFile.open(path)
-    tree = {INDEX: bundle.index, DICTIONARIES: bundle.dictionaries, STAGES: bundle.stages}[section]
+    trees = (bundle.index, bundle.dictionaries, bundle.tables, bundle.stages)
+    tree = dict(zip((INDEX, DICTIONARIES, TABLES, STAGES), trees, strict=True))[section]
     return [] if tree is None else list(tree.items())
 
 
 def _some_tree(path: Path, rng: random.Random) -> tuple[bytes, Entries]:
-    section = rng.choice((INDEX, INDEX, DICTIONARIES, STAGES))
+    section = rng.choice((INDEX, INDEX, DICTIONARIES, TABLES, STAGES))
     return section, _entries(path, section)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flyc_cli.bundle_writer import BundleContents, WrittenBundle, write_bundle
+from flyc_cli.bundle_writer import BundleContents, TableContents, WrittenBundle, write_bundle
 from runtime_loader.plan import Block, End, Launch, LaunchPlan, Op
 from runtime_loader.signature import PointerForm, ScalarForm, StreamForm
 from runtime_loader.specialisation import (
@@ -17,6 +18,7 @@ from runtime_loader.specialisation import (
     Resources,
     Specialisation,
 )
+from runtime_loader.table import TableRow
 from runtime_loader.target import Target
 
 RESOURCES = Resources(
@@ -120,8 +122,20 @@ def with_stages(name: str, specs: list[tuple[Specialisation, bytes]]) -> BundleC
     )
 
 
+def with_table(name: str) -> BundleContents:
+    """Four specialisations that 40 rows of a tuned table choose from."""
+    specs = [(specialisation("gemm", b"code", tile=tile), b"code") for tile in range(4)]
+    rows = [
+        TableRow("gfx942", {"dtype": dtype, "M": 3**m}, {"tile": m % 4})
+        for dtype in ("bf16", "f16")
+        for m in range(20)
+    ]
+    made = contents(name, specs)
+    return replace(made, tables={"gemm": TableContents(("dtype",), ("M",), rows)})
+
+
 def seed_bundles(directory: Path) -> list[Path]:
-    """Write the fixed corpus: one specialisation, dictionaries, raw, stages, a deep index."""
+    """Write the fixed corpus: one specialisation, dictionaries, raw, stages, table, deep index."""
     one = [(specialisation("copy", b"\x7fELF one"), b"\x7fELF one")]
     deep = [
         (specialisation("deep", b"code", N=n, note=random.Random(n).randbytes(900).hex()), b"code")
@@ -136,6 +150,7 @@ def seed_bundles(directory: Path) -> list[Path]:
         write_bundle(directory, contents("pair", pair)),
         write_bundle(directory, contents("raw", family(5)), compression="raw"),
         write_bundle(directory, with_stages("stages", family(4))),
+        write_bundle(directory, with_table("table")),
         write_bundle(directory, contents("deep", deep)),
     ]
     return [bundle.path for bundle in written]

@@ -18,7 +18,8 @@ from runtime_loader.bundle_file import BundleFile
 from runtime_loader.checked import Fields, parse_json
 from runtime_loader.errors import FlycError
 from runtime_loader.format import MAX_BLOB, Ref
-from runtime_loader.specialisation import Specialisation
+from runtime_loader.specialisation import Specialisation, specialisation_key
+from runtime_loader.table import Table
 from tests.fuzz.bundle_mutations import mutate
 from tests.fuzz.bundle_seeds import seed_bundles
 
@@ -64,6 +65,17 @@ def _use(bundle: BundleFile) -> None:
         bundle.blob(Ref.from_json(fields.optional("blob"), "a record"), MAX_BLOB)
         for name in bundle.stage_names(key):
             bundle.stage(key, name)
+    for key, _ in bundle.tables.items() if bundle.tables is not None else ():
+        if key.endswith(b"\0") and key.count(b"\0") == 1:
+            _use_table(Table(bundle, key[:-1].decode(errors="replace")), bundle)
+
+
+def _use_table(table: Table, bundle: BundleFile) -> None:
+    for row in table.scan():
+        bundle.find(specialisation_key(table.kernel, row.params, row.target))
+    for size in (0, 5, 10**6):
+        keys = {name: size if name in table.nearest else "f16" for name in table.keys}
+        table.find(["gfx942"], **keys)
 
 
 def main() -> int:
