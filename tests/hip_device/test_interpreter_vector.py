@@ -641,6 +641,6 @@ def test_what_is_not_implemented_is_named() -> None:
     inst = Instruction(0x40, 4, "v_cubeid_f32", "VOP3", "", {}, type(move), move._raw)
     with pytest.raises(NotModelledError, match=r"v_cubeid_f32 \(VOP3\) is not implemented"):
         build_step(inst, PROCESSORS["gfx942"])
+    clamped = opcode("gfx942", "v_mul_lo_u32")(v[0], v[1], v[2], clmp=1)
     with pytest.raises(NotModelledError, match="integer clamp"):
-        clamped = opcode("gfx942", "v_mul_lo_u32")(v[0], v[1], v[2], clmp=1)
         execute("gfx942", waves("gfx942"), [clamped])

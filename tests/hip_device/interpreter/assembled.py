@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tinygrad.renderer.amd.dsl import FixedBitField, Reg, VGPRField
 
 from tests.hip_device.interpreter.control import END
 from tests.hip_device.interpreter.decode import decode
@@ -30,6 +31,26 @@ def opcode(processor: str, name: str) -> Any:
     family = PROCESSORS[processor].family
     table = importlib.import_module(f"tinygrad.runtime.autogen.amd.{family}.ins")
     return getattr(table, name, None) or getattr(table, f"{name}_e64")
+
+
+def encode(processor: str, name: str, **fields: Any) -> Any:
+    """An instruction from its bit fields: registers, or raw numbers.
+
+    Unlike `opcode`, nothing checks how many registers an operand has.
+    """
+    helper = opcode(processor, name)
+    cls, op = helper.func, helper.args[0]
+    inst = object.__new__(cls)
+    inst._raw = 0
+    for key, bits in cls._fields:
+        value = fields.pop(key, op.value if key == "op" else 0)
+        if isinstance(bits, FixedBitField):
+            value = bits.default
+        elif isinstance(value, Reg):
+            value = value.offset - (256 if isinstance(bits, VGPRField) else 0)
+        inst._raw |= (value & bits.mask) << bits.lo
+    assert not fields, f"{name} has no fields {sorted(fields)}"
+    return inst
 
 
 def waves(
