@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from functools import lru_cache
-
-import zstandard
 
 from runtime_loader.errors import BundleError
 from runtime_loader.format import (
@@ -19,6 +16,8 @@ from runtime_loader.format import (
     ZSTD,
     Ref,
 )
+from runtime_loader.recent import recent
+from runtime_loader.zstd import zstandard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,8 +43,10 @@ class Blobs:
         self._start = start
         self.where = where
         self._find_dictionary = find_dictionary
-        self._dictionary_content = lru_cache(_DICTIONARIES_KEPT)(self._read_dictionary_content)
-        self._dictionary = lru_cache(_DICTIONARIES_KEPT)(self._read_dictionary)
+        self._dictionary_content, self._forget_contents = recent(
+            self._read_dictionary_content, _DICTIONARIES_KEPT
+        )
+        self._dictionary, self._forget = recent(self._read_dictionary, _DICTIONARIES_KEPT)
 
     def read(self, ref: Ref, limit: int, what: str) -> Content:
         """The content of a blob of at most `limit` bytes, decoded and checked against its SHA-256.
@@ -81,8 +82,8 @@ class Blobs:
     def close(self) -> None:
         """Let go of the file; views that were given out stay valid."""
         self._open = False
-        self._dictionary.cache_clear()
-        self._dictionary_content.cache_clear()
+        self._forget()
+        self._forget_contents()
         self._data.release()
 
     def _stored(self, ref: Ref, what: str) -> memoryview:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import os
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from runtime_loader.checked import Fields, canonical_json, parse_json
 from runtime_loader.errors import BundleError, MissError
 from runtime_loader.format import Ref
 from runtime_loader.nearest import did_you_mean
-from runtime_loader.records import NamedTuple
+from runtime_loader.records import dataclass
 from runtime_loader.specialisation import Specialisation, format_params, specialisation_key
 from runtime_loader.target import Target
 
@@ -28,7 +27,8 @@ _SCAN_LIMIT = 10_000
 _SHOW_LIMIT = 8
 
 
-class KernelRecord(NamedTuple):
+@dataclass(frozen=True)
+class KernelRecord:
     """A kernel of the bundle: parameter names in manifest order, values of those that have only
     one (`fixed`), targets, and the number of its specialisations."""
 
@@ -134,7 +134,7 @@ class Catalogue:
                     f"{did_you_mean(name, record.params)}; it has {_listing(record.params)}"
                 )
             try:
-                params[name] = json.loads(canonical_json(_plain(value)))
+                params[name] = parse_json(canonical_json(_plain(value)), name)
             except (TypeError, ValueError):
                 raise MissError(
                     f"{record.kernel}: parameter {name} is {value!r:.60} of type "

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 from runtime_loader.errors import BundleError
+from runtime_loader.plain_json import dumps, loads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 def canonical_json(value: object) -> bytes:
     """The one encoding of `value` that keys and content hashes are made of (ASCII, sorted)."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+    return dumps(value).encode("ascii")
 
 
 def parse_json(data: bytes, what: str) -> Any:
     """Decode JSON text; `what` names the record in errors."""
     try:
-        return json.loads(data)
+        return loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{what} is not valid JSON: {error}") from None
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from runtime_loader.errors import PlanError
 from runtime_loader.plan import STEP_LIMIT, TYPE_BITS, Block, Launch, LaunchPlan, Op
-from runtime_loader.records import NamedTuple
+from runtime_loader.records import dataclass
 from runtime_loader.specialisation import KernargLayout
 
 # More launches than any launcher makes: what a looping plan may pile up before it is refused.
@@ -17,7 +17,8 @@ _U32 = 0xFFFFFFFF
 _PACK_CODES = {8: "B", 16: "H", 32: "I", 64: "Q"}
 
 
-class ConcreteLaunch(NamedTuple):
+@dataclass(frozen=True)
+class ConcreteLaunch:
     """One launch, ready for HIP.
 
     `kernel` is an index into the specialisation's kernels; `grid` counts workgroups, `block`
@@ -37,6 +38,8 @@ class ConcreteLaunch(NamedTuple):
 
 
 _Values = list[int]
+# Where a branch goes: the block, its arguments, and the number of the block's first parameter.
+_Edge = tuple[int, tuple[int, ...], int]
 _Step = Callable[[_Values, list[ConcreteLaunch]], None]
 
 
@@ -62,8 +65,7 @@ class Evaluator:
             if index == 0:
                 steps = _fold(block, steps, first, self._initial)
             edges = [
-                _Edge(branch.target, branch.args, firsts[branch.target])
-                for branch in block.end.branches
+                (branch.target, branch.args, firsts[branch.target]) for branch in block.end.branches
             ]
             self._blocks.append((steps, len(block.body) + 1, block.end.condition, edges))
 
@@ -89,12 +91,6 @@ class Evaluator:
             index, args, first = edges[taken]
             if args:
                 values[first : first + len(args)] = [values[arg] for arg in args]
-
-
-class _Edge(NamedTuple):
-    target: int
-    args: tuple[int, ...]
-    first: int  # the number of the target's first parameter
 
 
 def _steps(

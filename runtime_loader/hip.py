@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
+from _thread import allocate_lock
 from ctypes import POINTER, c_char, c_char_p, c_int, c_size_t, c_uint, c_void_p
 
 from runtime_loader.errors import HipError, HipUnavailableError
@@ -337,7 +337,7 @@ def _address(function: Any) -> int:
     return ctypes.cast(function, c_void_p).value or 0
 
 
-_lock = threading.Lock()
+_lock = allocate_lock()
 _runtime: Hip | None = None
 
 

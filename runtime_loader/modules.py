@@ -5,9 +5,8 @@ Modules stay loaded as long as the process: a captured graph may hold their kern
 
 from __future__ import annotations
 
-import threading
+from _thread import allocate_lock
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from runtime_loader.code_object import CodeObject, CodeObjectError, read_code_object
 from runtime_loader.errors import BundleError
@@ -20,7 +19,7 @@ class Module:
     """A code object on a device, and the function handles that have been asked of it."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = allocate_lock()
         self.image = b""  # HIP reads it as long as the module lives
         self.code_object: CodeObject | None = None
         self.handle = 0
@@ -29,7 +28,7 @@ class Module:
 
 
 _modules: dict[tuple[Hip, str, int], Module] = {}
-_modules_lock = threading.Lock()
+_modules_lock = allocate_lock()
 
 
 def load_functions(
@@ -58,9 +57,16 @@ def load_functions(
             _on_device(hip, device, lambda: _load(hip, device, spec, module, missing))
         for name, function in hooks:
             if name not in module.post_loaded:
-                _on_device(hip, device, partial(function, module.handle))
+                _on_device(hip, device, _call(function, module.handle))
                 module.post_loaded.add(name)
         return [module.functions[symbol] for symbol in symbols]
+
+
+def _call(function: Callable[[int], object], handle: int) -> Callable[[], None]:
+    def call() -> None:
+        function(handle)
+
+    return call
 
 
 def _load(

@@ -1,4 +1,4 @@
-"""`dataclass`, `replace` and `NamedTuple` at a fraction of what the originals cost to import.
+"""`dataclass` and `replace` at a fraction of what the originals cost to import.
 
 `dataclasses` imports `inspect` and compiles five methods for every class; a server that starts to
 launch one kernel waits for that. These are the parts that the loader uses, with the same meaning;
@@ -11,20 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
     from dataclasses import replace as replace
-    from typing import NamedTuple as NamedTuple
 else:
-    import collections
-
-    class _NamedTupleType(type):
-        def __new__(cls, name, bases, namespace):
-            names = namespace["__annotations__"]
-            made = collections.namedtuple(name, names, module=namespace["__module__"])
-            for attribute, value in namespace.items():
-                if attribute not in ("__annotations__", "__module__", "__qualname__"):
-                    setattr(made, attribute, value)
-            return made
-
-    NamedTuple = type.__new__(_NamedTupleType, "NamedTuple", (), {})
 
     def dataclass(*, frozen, order=False):
         """A frozen class with a field for each annotation of the class's own body."""
@@ -35,6 +22,9 @@ else:
             defaults = {name: cls.__dict__[name] for name in names if name in cls.__dict__}
 
             def initialise(self, *args, **named):
+                if not named and len(args) == len(names):
+                    self.__dict__.update(zip(names, args, strict=True))
+                    return
                 values = dict(zip(names, args, strict=False))
                 unknown = [name for name in named if name not in names or name in values]
                 values = defaults | values | named

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from runtime_loader.checked import Fields, canonical_json, parse_json
 from runtime_loader.errors import BundleError, MissError
 from runtime_loader.nearest import did_you_mean
-from runtime_loader.records import NamedTuple
+from runtime_loader.records import dataclass
 from runtime_loader.specialisation import format_params
 from runtime_loader.target import Target
 
@@ -31,7 +31,8 @@ _BIAS = 1 << 63
 _SHOW_LIMIT = 8
 
 
-class TableRow(NamedTuple):
+@dataclass(frozen=True)
+class TableRow:
     """One row: for `target` and these `keys`, use the specialisation with `params`."""
 
     target: str

@@ -6,7 +6,6 @@ Rules and feature lists: LLVM AMDGPUUsage, "Target ID" and "Processors".
 from __future__ import annotations
 
 import itertools
-import re
 
 from runtime_loader.errors import FlycError
 from runtime_loader.records import dataclass
@@ -21,8 +20,8 @@ SUPPORTED: dict[str, tuple[str, ...]] = {
     "gfx1250": ("sramecc",),
 }
 
-_PROCESSOR = re.compile(r"gfx[0-9a-f]{3,5}(-[a-z0-9-]+)?")
-_FEATURE = re.compile(r"(sramecc|xnack)([+-])")
+_FEATURES = ("sramecc", "xnack")
+_HEX = "0123456789abcdef"
 
 
 class TargetError(FlycError):
@@ -43,18 +42,18 @@ class Target:
     def parse(cls, text: str) -> Target:
         """Read a target ID, as manifests write it and as `gcnArchName` reports it."""
         processor, *rest = text.split(":")
-        if not _PROCESSOR.fullmatch(processor):
+        if not _is_processor(processor):
             raise TargetError(f"{text!r} is not a target ID such as gfx942 or gfx942:xnack-")
         features: dict[str, bool] = {}
         for part in rest:
-            match = _FEATURE.fullmatch(part)
-            if match is None:
+            name, state = part[:-1], part[-1:]
+            if name not in _FEATURES or state not in ("+", "-"):
                 raise TargetError(
                     f"target {text!r}: {part!r} is not xnack+, xnack-, sramecc+ or sramecc-"
                 )
-            if match[1] in features:
-                raise TargetError(f"target {text!r} names {match[1]} twice")
-            features[match[1]] = match[2] == "+"
+            if name in features:
+                raise TargetError(f"target {text!r} names {name} twice")
+            features[name] = state == "+"
         return cls(processor, tuple(sorted(features.items())))
 
     def check_supported(self) -> Target:
@@ -85,3 +84,13 @@ class Target:
             for count in range(len(self.features), -1, -1)
             for chosen in itertools.combinations(self.features, count)
         ]
+
+
+def _is_processor(text: str) -> bool:
+    """Whether `text` is `gfx`, three to five hexadecimal digits, and perhaps `-` and a variant."""
+    name, dash, variant = text.partition("-")
+    digits = name.removeprefix("gfx")
+    if digits == name or not 3 <= len(digits) <= 5 or digits.strip(_HEX):
+        return False
+    plain = variant.replace("-", "a")
+    return not dash or (plain.isascii() and plain.isalnum() and plain == plain.lower())

@@ -5,14 +5,15 @@ from __future__ import annotations
 from operator import index
 
 from runtime_loader.element_types import ELEMENT_TYPES, ElementType
-from runtime_loader.records import NamedTuple
+from runtime_loader.records import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 
-class View(NamedTuple):
+@dataclass(frozen=True)
+class View:
     """Where a tensor is and how it lies.
 
     `shape` and `strides` are in elements. `dtype` is the type's identity in the protocol it came

@@ -7,7 +7,6 @@ packed Refs of its children, and its keys are their first keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 
 from runtime_loader.blobs import Blobs, Content
 from runtime_loader.errors import BundleError
@@ -21,6 +20,7 @@ from runtime_loader.format import (
     REF,
     Ref,
 )
+from runtime_loader.recent import recent
 
 _NODES_KEPT = 16
 
@@ -91,7 +91,7 @@ class Tree:
         self._root = root
         self._what = f"{blobs.where}: {what}"
         self._file_size = file_size
-        self._node = lru_cache(_NODES_KEPT)(self._read)
+        self._node, self.forget = recent(self._read, _NODES_KEPT)
 
     def find(self, key: bytes) -> bytes | None:
         """The value of `key`, or None."""
@@ -161,10 +161,6 @@ class Tree:
             else:
                 yield key, node.value(position)
             key = following or b""
-
-    def forget(self) -> None:
-        """Drop the cached nodes."""
-        self._node.cache_clear()
 
     def _child(self, node: Node, index: int) -> Node:
         child = self._node(Ref.unpack(node.value(index)))

@@ -94,7 +94,7 @@ def _(answer: Summary) -> dict[str, Any]:
     return {
         **vars(answer),
         "path": str(answer.path),
-        "kernels": [record._asdict() for record in answer.kernels],
+        "kernels": [vars(record) for record in answer.kernels],
     }
 
 

@@ -146,8 +146,7 @@ class StraightEvaluator:
             assert self._code is None or any(map(_odd, expected))
         else:
             assert [
-                (launch.kernel, (*launch.grid, *launch.block, launch.lds), *launch[5:6], launch[7])
-                for launch in expected
+                (n.kernel, (*n.grid, *n.block, n.lds), n.stream, n.kernarg) for n in expected
             ] == launches
         return expected
 
