@@ -10,7 +10,6 @@ import mmap
 import os
 import stat
 from collections.abc import Iterator
-from functools import cached_property
 
 from runtime_loader.blobs import Blobs, Content
 from runtime_loader.checked import Fields, parse_json
@@ -89,7 +88,7 @@ class BundleFile:
             bundle.verify()
         return bundle
 
-    @cached_property
+    @property
     def meta(self) -> dict[str, Any]:
         """Name, provenance and counts of the bundle, as the build recorded them."""
         content = self.blobs.read(self.sections[META][1], MAX_META, "its description")
