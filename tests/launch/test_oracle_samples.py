@@ -18,6 +18,7 @@ from flyc_cli.build.supervisor import Built, compile_all
 from flyc_cli.manifest import Request, expand, load_manifest
 from mlir_passes.toolkit import assemble_toolkit
 from runtime_loader import hip
+from runtime_loader.loader import load
 from tests.launch.oracle_arguments import Drawn, arguments
 from tests.launch.oracle_bench import OracleBench, bundle_of
 from tests.launch.samples import ROOT
@@ -55,20 +56,17 @@ class Samples:
         assert not [outcome for outcome in outcomes if not isinstance(outcome, Built)]
         self.built = [outcome for outcome in outcomes if isinstance(outcome, Built)]
         groups: dict[str, list[Built]] = defaultdict(list)
-        for (manifest, _), item in zip(REQUESTS, self.built, strict=True):
-            groups[manifest].append(item)
-        self.bundles = {name: bundle_of(directory / name, items) for name, items in groups.items()}
-
-    def close(self) -> None:
-        for bundle in self.bundles.values():
-            bundle.close()
+        for (name, _), item in zip(REQUESTS, self.built, strict=True):
+            groups[name].append(item)
+        self.paths: dict[str, Path] = {}
+        for manifest, items in groups.items():
+            with bundle_of(directory / manifest, items) as bundle:
+                self.paths[manifest] = Path(bundle.path)
 
 
 @pytest.fixture(scope="module")
-def samples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Samples]:
-    compiled = Samples(tmp_path_factory.mktemp("samples"))
-    yield compiled
-    compiled.close()
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Samples:
+    return Samples(tmp_path_factory.mktemp("samples"))
 
 
 @pytest.fixture(scope="module")
@@ -89,14 +87,15 @@ def test_our_launches_are_those_of_flydsl(
     number: int, samples: Samples, bench: OracleBench
 ) -> None:
     built = samples.built[number]
-    subject = bench.subject(samples.bundles[REQUESTS[number][0]], built)
     launches = 0
+    with load(samples.paths[REQUESTS[number][0]]) as bundle:
+        subject = bench.subject(bundle, built)
 
-    @settings(max_examples=25, derandomize=True, deadline=None)
-    @given(arguments(built.specialisation.signature))
-    def compare(drawn: list[Drawn]) -> None:
-        nonlocal launches
-        launches += bench.check(subject, drawn)
+        @settings(max_examples=25, derandomize=True, deadline=None)
+        @given(arguments(built.specialisation.signature))
+        def compare(drawn: list[Drawn]) -> None:
+            nonlocal launches
+            launches += bench.check(subject, drawn)
 
-    compare()
+        compare()
     assert launches
