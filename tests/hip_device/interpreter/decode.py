@@ -148,6 +148,8 @@ def _variant(cls: type[Inst], raw: int, family: str) -> str:
         return "_SDWA"
     if family != "cdna" and src0 in _DPP8:
         return "_DPP8"
+    if hasattr(cls, "opx") and any(k in _mnemonic(cls, raw) for k in ("fmaak", "fmamk")):
+        return "_LIT"
     literal = LITERAL in sources and cls.__name__ not in ("DS", "FLAT", "GLOBAL", "SCRATCH")
     return "_LIT" if literal else ""
 
