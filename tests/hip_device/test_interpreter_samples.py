@@ -11,15 +11,23 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from flydsl.compiler.jit_executor import CompiledArtifact
 
 from flyc_cli.build.supervisor import Built, compile_all
 from flyc_cli.manifest import expand, load_manifest
 from flyc_cli.manifest.model import Request
 from mlir_passes.toolkit import assemble_toolkit
+from runtime_loader import hip
+from runtime_loader.loader import load
+from tests.hip_device.device import HipTestDevice
+from tests.hip_device.interpreter.device_arguments import DeviceArguments, call_flydsl, host_entry
+from tests.hip_device.interpreter.executor import Executor
 from tests.hip_device.interpreter.harness import Harness
 from tests.hip_device.interpreter.samples import SAMPLES
 from tests.hip_device.interpreter.targets import PROCESSORS
+from tests.launch.oracle_bench import bundle_of
 
 pytestmark = [pytest.mark.compile, pytest.mark.device]
 
@@ -46,7 +54,9 @@ _REQUESTS = {request.label(): request for request in _chosen()}
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Built]:
     toolkit = assemble_toolkit(tmp_path_factory.mktemp("toolkit"))
-    outcomes = compile_all(list(_REQUESTS.values()), toolkit=toolkit, jobs=os.cpu_count() or 1)
+    outcomes = compile_all(
+        list(_REQUESTS.values()), toolkit=toolkit, jobs=os.cpu_count() or 1, keep_host=True
+    )
     failed = [outcome for outcome in outcomes if not isinstance(outcome, Built)]
     assert not failed, failed
     return {o.request.label(): o for o in outcomes if isinstance(o, Built)}
@@ -72,3 +82,44 @@ def test_the_schedule_does_not_matter(built: dict[str, Built], label: str) -> No
     harness = Harness(one.specialisation, one.code_object)
     harness.launch_all_ways(case.arguments, [case.output])
     case.check()
+
+
+@pytest.fixture(scope="module")
+def bundle(built: dict[str, Built], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with bundle_of(tmp_path_factory.mktemp("bundle"), list(built.values())) as made:
+        return Path(made.path)
+
+
+@pytest.mark.parametrize("label", _REQUESTS)
+def test_the_whole_path_and_flydsls_own_runtime_give_the_same_bytes(
+    label: str,
+    built: dict[str, Built],
+    bundle: Path,
+    hip_library: Path,
+    loaded_device: HipTestDevice,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Manifest, bundle, loader, device; then FlyDSL's JIT-compiled launcher on the same device."""
+    one = built[label]
+    spec = one.specialisation
+    make, sizes = SAMPLES[spec.kernel]
+    case = make(spec.params, *sizes[0])
+    monkeypatch.setenv(hip.LIBRARY_VARIABLE, str(hip_library))
+    monkeypatch.setattr(hip, "_runtime", None)
+    loaded_device.configure(str(spec.target))
+    executor = Executor(loaded_device)
+    loaded_device.set_hook(executor)
+    arguments = DeviceArguments(loaded_device, case.arguments)
+    with load(bundle) as opened:
+        opened.kernel(spec.kernel, **spec.params)(*arguments.for_loader(spec))
+        ours = arguments.download(case.output)
+    case.arguments[case.output][...] = ours
+    case.check()
+    case.arguments[case.output].view(np.uint8)[...] = 0
+    arguments.upload()
+    artifact = CompiledArtifact(one.host, host_entry(one.host))
+    call_flydsl(artifact._get_func_exe(), arguments.for_flydsl(spec))
+    assert arguments.download(case.output).tobytes() == ours.tobytes()
+    assert executor.failures == []
+    del artifact
+    loaded_device.reset()

@@ -125,9 +125,11 @@ class GlobalMemory:
             if allocation is None:
                 self._fault(address, mask, low, size)
             self._recent = allocation
-        if high + size > allocation.base + allocation.size:
-            if high in allocation or self.find(high) is None:
-                self._fault(address, mask, high, size)
+        end = allocation.base + allocation.size
+        if high + size > end:
+            beyond = int(active[active > np.uint64(max(end - size, 0))].min())
+            if beyond in allocation or self.find(beyond) is None:
+                self._fault(address, mask, beyond, size)
             return None
         offset = (address - np.uint64(allocation.base)).view(np.int64)
         if mask is not None:
