@@ -44,6 +44,7 @@ class Kernel:
     select: str | int | Sequence[str | int] | None = None
     device: Mapping[str, object] = field(default_factory=dict)
     tensors: str | None = None
+    tuned: str | None = None
     kwargs: Mapping[str, object] = field(default_factory=dict)
     constexpr: Mapping[str, object] = field(default_factory=dict)
     params: Mapping[str, object] = field(default_factory=dict)

@@ -63,7 +63,7 @@ class Stream:
     stream_id = 0
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        self.device = torch.device("cuda", 0)
+        self.device = _DEVICE
         self.device_index = 0
 
     def __eq__(self, other: object) -> bool:
@@ -258,6 +258,7 @@ class _Addresses:
         return self._by_storage[storage._cdata] + offset
 
 
+_DEVICE = torch.device("cuda", 0)
 _Tensor: Any = torch.Tensor
 _READ_VALUES = [
     getattr(_Tensor, name)
@@ -287,6 +288,8 @@ class _DeviceTensors(TorchFunctionMode):
             answer = self._answer(func, args[0])
             if answer is not None:
                 return answer
+        if func is torch.device:
+            return func(*args, **(kwargs or {}))
         if func == _Tensor.cuda:
             return args[0].to(self._real)
         if func in (_Tensor.pin_memory, _Tensor.is_pinned):
@@ -303,7 +306,7 @@ class _DeviceTensors(TorchFunctionMode):
     def _answer(self, func: Any, tensor: Any) -> Any:
         """What a tensor of the device answers instead of the real one, if that is something."""
         if func == _Tensor.device.__get__:
-            return torch.device("cuda", 0)
+            return _DEVICE
         if func == _Tensor.is_cuda.__get__:
             return True
         if func in (_Tensor.is_cpu.__get__, _Tensor.is_meta.__get__):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from flyc_cli.manifest.source import Place, Spot
+from flyc_cli.manifest.tuned import Choice
 from runtime_loader.checked import canonical_json
 from runtime_loader.signature import Form
 from runtime_loader.specialisation import format_params, specialisation_key
@@ -189,7 +190,8 @@ class Kernel:
     target. `kwargs`, `constexpr` and `params` hold the swept values of each parameter; a parameter
     of `matrix` that none of them names is a factory's keyword argument or a launcher's compile-time
     value. The rows of `rows` are in `matrix`; `table` says what the bundle's table of them is
-    looked up with.
+    looked up with. `tuned`
+    has the choices of a tuner's offline configs.
     """
 
     name: str
@@ -207,6 +209,7 @@ class Kernel:
     params: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     matrix: tuple[Row, ...] = ()
     table: TableKeys | None = None
+    tuned: tuple[Choice, ...] = ()
     include: tuple[Row, ...] = ()
     exclude: tuple[Exclusion, ...] = ()
     targets: tuple[Target, ...] = ()

@@ -52,6 +52,7 @@ from flyc_cli.manifest.rows import (
     yaml_rows,
 )
 from flyc_cli.manifest.source import Document, Spot, parse_document, read_document
+from flyc_cli.manifest.tuned import Choice, read_choices
 from flyc_cli.text import parse_byte_size
 from runtime_loader.target import SUPPORTED, Target, TargetError
 
@@ -419,7 +420,7 @@ class _KernelParser:
     _KEYS = (
         *("name", "launcher", "factory", "select", "kwargs", "constexpr", "params", "matrix"),
         *("rows", "include", "exclude", "targets", "args", "hints", "env", "python_path"),
-        *("capture", "device", "tensors", *RAW, "launch", "limits"),
+        *("capture", "device", "tensors", "tuned", *RAW, "launch", "limits"),
     )
 
     def __init__(
@@ -474,6 +475,7 @@ class _KernelParser:
             params=swept["params"],
             matrix=matrix,
             table=self._table,
+            tuned=fields.get("tuned", self._choices, ()),
             include=fields.get("include", lambda c: self._rows(c, params), ()),
             exclude=fields.get("exclude", lambda c: self._exclusions(c, params), ()),
             targets=own,
@@ -578,6 +580,14 @@ class _KernelParser:
                 tuple(name for name in spec.keys if name not in spec.nearest), spec.nearest
             )
         return rows
+
+    def _choices(self, cursor: _Cursor) -> tuple[Choice, ...]:
+        if "rows" in self._fields:
+            cursor.spot.fail_at_key("a kernel has either rows or what a tuner chose")
+        pattern = cursor.text("a pattern of files, such as configs/rmsnorm-*.json")
+        choices, digest = read_choices(self._directory, pattern, cursor.spot)
+        self.hashes.append(digest)
+        return choices
 
     def _rows_spec(self, cursor: _Cursor) -> tuple[RawRows, RowsSpec]:
         if isinstance(cursor.value, list):

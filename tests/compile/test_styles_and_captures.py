@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -107,18 +108,39 @@ def test_every_configuration_of_a_tuned_kernel(styles: dict[str, list[Built]]) -
     assert styles["square"][1].specialisation.hints == {"waves_per_eu": 2}
 
 
-def test_a_configuration_that_does_not_compile_fails_alone(directory: Path, tmp_path: Path) -> None:
-    path = written(
-        directory,
-        {"name": "square", "launcher": "operators:square", "args": {"x": POINTER, "n": "i32"}},
-    )
+def offline_config(n: int, units: int = 304, **config: int) -> str:
+    """What `flydsl.autotune` writes for one call of a tuner with the key `n`."""
+    device = {"name": "AMD Instinct MI300X", "arch": "gfx942", "compute_units": units}
+    identity = {"name": "square", "key": {"n": n}, "device": device}
+    return json.dumps({"version": 1, "identity": identity, "config": config})
+
+
+@pytest.fixture(scope="module")
+def square(directory: Path) -> Path:
+    """A bundle of a tuned kernel: one configuration fails, and two were chosen."""
+    (directory / "square-a.json").write_text(offline_config(64, block=64))
+    (directory / "square-b.json").write_text(offline_config(4096, block=256, waves_per_eu=2))
+    kernel = {"name": "square", "launcher": "operators:square", "tuned": "square-*.json"}
+    path = written(directory, {**kernel, "args": {"x": POINTER, "n": "i32"}})
     with pytest.raises(IncompleteError) as caught:
-        build(path, tmp_path, jobs=2)
+        build(path, directory / "out", jobs=2)
     assert "square(block=4096) for gfx942 failed at stage trace" in str(caught.value)
     assert "no workgroup has 4096 work items" in str(caught.value)
     assert "1 of 3 specialisations failed" in str(caught.value)
-    bundle = load(tmp_path / "m.flybundle", verify="open")
+    return caught.value.path
+
+
+def test_a_configuration_that_does_not_compile_fails_alone(square: Path) -> None:
+    bundle = load(square, verify="open")
     assert {spec.params["block"] for spec in bundle.specialisations("square")} == {64, 256}
+
+
+def test_what_tuning_chose_is_kept(square: Path) -> None:
+    table = load(square).table("square")
+    assert table.keys == ("n", "units")
+    found = [table.find_or_raise([Target("gfx942")], n=n, units=304).params for n in (64, 4096)]
+    assert found == [{"block": 64}, {"block": 256, "waves_per_eu": 2}]
+    assert table.find([Target("gfx942")], n=64, units=38) is None
 
 
 def test_captured_code(directory: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flyc_cli.manifest import Device, ManifestError, Request, expand, parse_manifest
 from flyc_cli.manifest.captures import KNOWN_DEVICES
+from flyc_cli.manifest.tuned import Choice
 from runtime_loader.signature import StreamForm, TensorForm
 from runtime_loader.target import SUPPORTED
 
@@ -112,3 +115,56 @@ def test_a_target_without_a_known_device_is_described() -> None:
         requests(CAPTURE.replace("gfx942", "gfx1250"))
     (launcher,) = requests(HEAD.replace("gfx942", "gfx1250") + "    launcher: m:f\n")
     assert launcher.source.device is None
+
+
+CONFIG = {
+    "version": 1,
+    "identity": {"name": "t", "key": {"n": 4}, "device": {"arch": "gfx942", "compute_units": 304}},
+    "config": {"block": 64},
+}
+
+
+def tuned(directory: Path, *configs: Any) -> tuple[Choice, ...]:
+    for number, config in enumerate(configs):
+        text = config if isinstance(config, str) else json.dumps(config)
+        (directory / f"t-{number}.json").write_text(text)
+    text = HEAD + "    launcher: m:f\n    tuned: t-*.json\n"
+    (kernel,) = parse_manifest(text.encode(), "m.yaml", directory).kernels
+    return kernel.tuned
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads(json.dumps(CONFIG))
+    *parents, last = path.split(".")
+    inner = config
+    for name in parents:
+        inner = inner[name]
+    inner[last] = value
+    return config
+
+
+def test_offline_configs_are_choices(tmp_path: Path) -> None:
+    found = tuned(tmp_path, CONFIG, changed("identity.key.n", [8, 2]))
+    assert [(c.processor, c.keys, c.config) for c in found] == [
+        ("gfx942", {"n": 4, "units": 304}, {"block": 64}),
+        ("gfx942", {"n": [8, 2], "units": 304}, {"block": 64}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("configs", "message"),
+    [
+        ([], "no file 't-*.json' beside the manifest"),
+        (["{"], "t-0.json is not an offline config of flydsl.autotune"),
+        (["[]"], "t-0.json is not an offline config"),
+        ([changed("version", 2)], "its version is 2, not 1"),
+        ([changed("identity.device", {})], "it has no 'compute_units'"),
+        ([changed("identity.key.units", 3)], "its key 'units'"),
+        ([CONFIG, changed("config.block", 128)], "for the same call, and chose differently"),
+        ([CONFIG, changed("identity.key.m", 1)], "t-1.json has other keys than t-0.json"),
+    ],
+)
+def test_offline_configs_that_are_wrong(tmp_path: Path, configs: list[Any], message: str) -> None:
+    with pytest.raises(ManifestError, match="tuned: ") as caught:
+        tuned(tmp_path, *configs)
+    assert message in str(caught.value)
