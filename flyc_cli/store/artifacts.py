@@ -24,11 +24,10 @@ import zstandard
 from flyc_cli.manifest.model import Request
 from flyc_cli.store.dependencies import Dependency, States
 from flyc_cli.store.files import Storage
-from flyc_cli.store.identity import key_of, request_text
+from flyc_cli.store.identity import canonical_json, key_of, request_text
 from flyc_cli.store.paths import Roots
 from flyc_cli.store.recorder import Looked
 from flyc_cli.store.toolchain import ToolchainIdentity
-from runtime_loader.checked import canonical_json
 
 Stages = tuple[tuple[str, str], ...]
 
@@ -90,13 +89,14 @@ class Artifacts:
         self.toolchain = toolchain
         self.states = States(environment)
         self._lists: dict[str, tuple[Dependency, ...] | None] = {}
+        self._known_roots: dict[tuple[str, ...], Roots] = {}
         self._now: dict[tuple[str, tuple[str, ...]], bytes] = {}
         self._toolchain_key = toolchain.tracing_key()
 
     def find(self, request: Request, part: int, *, stages: bool) -> Artifact | None:
         """The artifact of `request`, if everything it was made from is as it was."""
         text = request_text(request)
-        roots = Roots(request.python_path)
+        roots = self._roots(request)
         for entry in self._entries(self._input_key(text, part)):
             now = self._states_now(entry["list"], roots)
             if now is None:
@@ -138,6 +138,11 @@ class Artifacts:
     def keep_cost(self, request: Request, cost: Cost) -> None:
         """Keep what building `request` took."""
         self.storage.put_record(_cost_key(request), canonical_json(vars(cost)))
+
+    def _roots(self, request: Request) -> Roots:
+        if request.python_path not in self._known_roots:
+            self._known_roots[request.python_path] = Roots(request.python_path)
+        return self._known_roots[request.python_path]
 
     def _input_key(self, request: bytes, part: int) -> str:
         return key_of("input", request, str(part), self._toolchain_key)

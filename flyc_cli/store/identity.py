@@ -9,17 +9,20 @@ from __future__ import annotations
 import dataclasses
 import enum
 import hashlib
+import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from flyc_cli.manifest.model import Request
-from runtime_loader.checked import canonical_json
 from runtime_loader.target import Target
 
 # Where a request was written, the table rows that lead to it, and how long it may take; and the
 # directories of `python_path`, whose contents are dependencies (`flyc_cli.store.dependencies`).
 NOT_KEYED = frozenset({"where", "rows", "limits", "python_path"})
+
+_KEYED = tuple(f.name for f in dataclasses.fields(Request) if f.name not in NOT_KEYED)
 
 # Raise it when records are written differently: older ones are not found any more.
 _FORMAT = b"flyc store 1"
@@ -28,12 +31,9 @@ _FORMAT = b"flyc store 1"
 def request_text(request: Request) -> bytes:
     """`request` as canonical JSON. The folders of `python_path` are named without their parents,
     so that another checkout has the same keys."""
-    held = {
-        field.name: encoded(getattr(request, field.name))
-        for field in dataclasses.fields(request)
-        if field.name not in NOT_KEYED
-    }
-    return canonical_json({**held, "folders": [Path(path).name for path in request.python_path]})
+    held = {name: encoded(getattr(request, name)) for name in _KEYED}
+    folders = [os.path.basename(os.path.abspath(path)) for path in request.python_path]  # noqa: PTH100, PTH119
+    return canonical_json({**held, "folders": folders})
 
 
 def encoded(value: Any) -> Any:
@@ -63,6 +63,11 @@ def encoded(value: Any) -> Any:
     if match_args:
         return {"is": type(value).__name__, **{n: encoded(getattr(value, n)) for n in match_args}}
     raise TypeError(f"a request holds {type(value).__name__}, which has no place in its key")
+
+
+def canonical_json(value: Any) -> bytes:
+    """One encoding of JSON data, by the standard library's C code: a build makes thousands."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
 def key_of(purpose: str, *parts: bytes | str) -> str:

@@ -21,11 +21,10 @@ from pathlib import Path
 
 from flyc_cli.store.dependencies import file_state
 from flyc_cli.store.files import Storage
-from flyc_cli.store.identity import key_of
+from flyc_cli.store.identity import canonical_json, key_of
 from flyc_cli.store.paths import FLYC
 from mlir_passes.toolkit import Toolkit
 from mlir_passes.version import LOWERING_VERSION
-from runtime_loader.checked import canonical_json
 
 # A file that changed within the last moments can change again without its times telling.
 _SETTLED_AFTER = 3.0

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from flyc_cli.manifest.model import Request
 from flyc_cli.store.artifacts import Artifacts, Earlier
 from flyc_cli.store.dependencies import ABSENT, ALL_VARIABLES, Dependency
-from flyc_cli.store.identity import key_of, request_text
+from flyc_cli.store.identity import canonical_json, key_of, request_text
 from flyc_cli.store.paths import Roots
-from runtime_loader.checked import canonical_json
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def test_provenance_tells_the_tools_and_not_the_machine(built, project: Path) ->
 
 def test_same_manifest_same_bundle(flyc, built, project: Path, tmp_path: Path) -> None:
     out, _ = built
-    args = ("build", project / "manifest.yaml", "-o", tmp_path, "-j", 1, "--json")
+    args = ("build", project / "manifest.yaml", "-o", tmp_path, "-j", 1, "--json", "--no-cache")
     run = flyc(*args, env={"PYTHONHASHSEED": "7"})
     assert (run.returncode, run.stderr) == (0, "")
     bundle = json.loads(run.stdout)["bundle"]

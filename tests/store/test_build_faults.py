@@ -214,3 +214,23 @@ def test_two_builders_at_once(project: Path, tmp_path: Path) -> None:
     assert [run.wait(240) for run in runs] == [0, 0], (tmp_path / "log0").read_text()
     assert not verify(Store(store)).damaged
     assert set(origins(build(manifest, Store(store))).values()) == {SAME_INPUT}
+
+
+def test_what_may_be_missing_is_named(project: Path, tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from flyc_cli.main import cli
+    from runtime_loader.bundle_file import BundleFile
+
+    write_kernel(project, "raises", "def value():\n    raise ValueError('no')\n")
+    manifest = write_manifest(project, ["plain0", "raises"])
+    out = tmp_path / "out"
+    args = ["build", str(manifest), "-o", str(out), "--cache-dir", str(tmp_path / "store")]
+    with pytest.warns(UserWarning, match="1 specialisation missing from .* as allowed"):
+        result = CliRunner().invoke(cli, [*args, "--allow-missing"])
+    assert result.exit_code == 0, result.output
+    file = BundleFile.open(out / "project.flybundle")
+    assert file.meta["missing"] == [{"kernel": "raises", "params": {}, "target": "gfx942"}]
+    file.close()
+    why = ["cache", "why", str(manifest), "plain0", "--cache-dir", str(tmp_path / "store")]
+    assert "plain0() for gfx942: in the store" in CliRunner().invoke(cli, why).output

@@ -1,0 +1,196 @@
+"""How fast builds are: cold, unchanged, after edits, and as they grow; ratios in one run.
+
+python -m bench.build [--kernels N] [--unchanged N] [--jobs N]
+
+The kernels are N specialisations of one launcher, compiled by flyc, by FlyDSL's own COMPILE_ONLY
+loop in one process, and by a pool of forks that import FlyDSL each, as kernel packages do it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+KERNELS = """
+import flydsl.compiler as flyc
+import flydsl.expr as fx
+from helper import scale
+
+
+@flyc.kernel
+def polynomial_kernel(x: fx.Pointer, n: fx.Int32, DEGREE: fx.Constexpr[int]):
+    at = fx.Int64(fx.block_idx.x) * 256 + fx.Int64(fx.thread_idx.x)
+    value = x[at]
+    total = value
+    for power in range(DEGREE):
+        total = total * value + fx.Float32(scale(power))
+    x[at] = total
+
+
+@flyc.jit
+def polynomial(x: fx.Pointer, n: fx.Int32, DEGREE: fx.Constexpr[int]):
+    polynomial_kernel(x, n, DEGREE).launch(grid=(n, 1, 1), block=(256, 1, 1))
+"""
+HELPER = "def scale(power):\n    return 1.0 / (power + 1)\n"
+MANIFEST = """flyc: 1
+name: bench
+targets: [gfx942]
+kernels:
+  - name: polynomial
+    launcher: kernels:polynomial
+    constexpr: {{DEGREE: [{degrees}]}}
+    args: {{x: {{pointer: f32}}, n: i32}}
+"""
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--kernels", type=int, default=60)
+    options.add_argument("--unchanged", type=int, default=1000)
+    options.add_argument("--jobs", type=int, default=2)
+    options.add_argument("--compile-alone", metavar="DIR", help=argparse.SUPPRESS)
+    chosen = options.parse_args()
+    if chosen.compile_alone:
+        compile_alone(Path(chosen.compile_alone), range(1, chosen.kernels + 1))
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        measure(Path(scratch), chosen.kernels, chosen.unchanged, chosen.jobs)
+
+
+def measure(scratch: Path, kernels: int, unchanged: int, jobs: int) -> None:
+    """Print a line for each measurement."""
+    project = lay_out(scratch / "project", kernels)
+    alone = timed([sys.executable, "-m", "bench.build", "--compile-alone", str(project),
+                   "--kernels", str(kernels)], with_toolkit(scratch))  # fmt: skip
+    began = time.perf_counter()
+    fork_pool(project, kernels, jobs, with_toolkit(scratch))
+    pool = time.perf_counter() - began
+    cold, _ = flyc_build(project, scratch, jobs)
+    row("cold build", kernels, cold, f"{alone / cold:.2f} x FlyDSL's loop ({alone:.2f} s), "
+        f"{pool / cold:.2f} x a pool of forks ({pool:.2f} s)")  # fmt: skip
+    helper = project / "helper.py"
+    helper.write_text(f"# Edited.\n{HELPER}")
+    commented, _ = flyc_build(project, scratch, jobs)
+    row("a comment edited", kernels, commented, f"{cold / commented:.2f} x the cold build")
+    helper.write_text(HELPER.replace("1.0", "2.0"))
+    changed, _ = flyc_build(project, scratch, jobs)
+    row("a helper's meaning edited", kernels, changed, f"{cold / changed:.2f} x the cold build")
+    for count in (10, 100):
+        grown = lay_out(scratch / f"grown{count}", count)
+        seconds, _ = flyc_build(grown, scratch, jobs, scratch / f"store{count}")
+        row("cold build", count, seconds, f"{1000 * seconds / count:.0f} ms each")
+    many = lay_out(scratch / "many", unchanged)
+    fill(many, scratch / "filled")
+    seconds, memory = flyc_build(many, scratch, jobs, scratch / "filled")
+    row("unchanged, artifacts copied from one", unchanged, seconds, f"{memory:.0f} MB")
+
+
+def lay_out(project: Path, kernels: int) -> Path:
+    project.mkdir()
+    (project / "kernels.py").write_text(KERNELS)
+    (project / "helper.py").write_text(HELPER)
+    degrees = ", ".join(map(str, range(1, kernels + 1)))
+    (project / "manifest.yaml").write_text(MANIFEST.format(degrees=degrees))
+    return project
+
+
+def row(what: str, number: int, seconds: float, remark: str) -> None:
+    print(f"  {what:38} {number:5}  {seconds:7.2f} s   {remark}", flush=True)
+
+
+def timed(command: list[str], environment: dict[str, str]) -> float:
+    began = time.perf_counter()
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - began
+
+
+def flyc_build(
+    project: Path, scratch: Path, jobs: int, store: Path | None = None
+) -> tuple[float, float]:
+    """Seconds, and megabytes of the command's own process."""
+    code = "import resource, sys\nfrom flyc_cli.main import cli\ntry:\n    cli.main()\nfinally:\n"
+    code += "    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)\n"
+    command = [sys.executable, "-c", code, "build", str(project / "manifest.yaml"), "--quiet"]
+    command += ["-o", str(scratch / "out"), "-j", str(jobs)]
+    began = time.perf_counter()
+    run = subprocess.run(
+        [*command, "--cache-dir", str(store or scratch / "store")],
+        check=True,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    return time.perf_counter() - began, int(run.stderr.split()[-1]) / 1024
+
+
+def with_toolkit(scratch: Path) -> dict[str, str]:
+    """An environment in which FlyDSL alone finds a linker and compiles for a GPU that is not."""
+    from mlir_passes.toolkit import assemble_toolkit
+
+    toolkit = assemble_toolkit(scratch / "toolkit")
+    return {
+        **os.environ,
+        "ROCM_PATH": str(toolkit.directory),
+        "COMPILE_ONLY": "1",
+        "FLYDSL_RUNTIME_ENABLE_CACHE": "0",
+        "FLYDSL_GPU_ARCH": "gfx942",
+        "ARCH": "gfx942",
+    }
+
+
+def compile_alone(project: Path, degrees: range) -> None:
+    """FlyDSL's own loop: one process, one launcher call for each specialisation."""
+    sys.path.insert(0, str(project))
+    import flydsl.expr as fx
+    from flydsl.compiler.jit_argument import PointerJitArg
+    from kernels import polynomial  # type: ignore[import-not-found]
+
+    for degree in degrees:
+        polynomial(x=PointerJitArg(fx.Float32, None, alignment=4), n=fx.Int32(1), DEGREE=degree)
+
+
+def fork_pool(project: Path, kernels: int, jobs: int, environment: dict[str, str]) -> None:
+    """Processes that import torch and FlyDSL each, and share the specialisations."""
+    os.environ.update(environment)
+    step = -(-kernels // jobs)
+    context = multiprocessing.get_context("spawn")
+    shares = [range(first, min(first + step, kernels + 1)) for first in range(1, kernels + 1, step)]
+    with context.Pool(jobs) as pool:
+        pool.starmap(compile_alone, [(project, share) for share in shares])
+    for name in ("ROCM_PATH", "COMPILE_ONLY", "FLYDSL_GPU_ARCH", "ARCH"):
+        del os.environ[name]
+
+
+def fill(project: Path, directory: Path) -> None:
+    """Keep the artifact of the first specialisation for all, under each one's own parameters."""
+    from dataclasses import replace
+
+    from flyc_cli.build.build import Workers, compile_planned, open_artifacts, plan
+    from flyc_cli.build.outcomes import to_keep
+    from flyc_cli.build.toolchain import open_toolkit
+    from flyc_cli.store.files import Store
+    from flyc_cli.store.recorder import Looked
+
+    store = Store(directory)
+    planned = plan(project / "manifest.yaml")
+    first = replace(planned, requests=planned.requests[:1])
+    (built,) = compile_planned(first, workers=Workers(storage=store)).built
+    toolkit = open_toolkit(None, directory.with_name("fill-toolkit"))
+    artifacts = open_artifacts(store, toolkit)
+    assert artifacts is not None
+    (earlier,) = artifacts.earlier(built.request)
+    artifact = to_keep(built, 1, optional=False, stages=False)
+    for request in planned.requests:
+        record = json.loads(json.dumps({**artifact.specialisation, "params": request.params}))
+        mine = replace(artifact, params=request.params, specialisation=record)
+        artifacts.keep(request, 0, mine, Looked(earlier.dependencies, earlier.states, None))
+
+
+if __name__ == "__main__":
+    main()
