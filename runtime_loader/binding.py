@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import c_void_p
 
 from runtime_loader.element_types import ELEMENT_TYPES
@@ -41,20 +41,28 @@ class Binder:
         self._label = label
         self._names = [form.name for form in signature]
         self._streams = {form.name for form in signature if isinstance(form, StreamForm)}
+        self._defaults = dict(_defaults(signature))
         # One for each argument; each checks a value and appends its slots.
         self.binds = [_binder(form, _Argument(label, form.name, device)) for form in signature]
 
     def bind(self, args: tuple[object, ...], named: Mapping[str, object]) -> list[int]:
-        """Arguments in the order of the signature, or by name; a stream may be left out.
+        """Arguments in the order of the signature, or by name; what has a default, and a stream,
+        may be left out.
 
         Raises `ArgumentError` for a wrong count or name, and for the first value that does not
         fit.
         """
-        values: Sequence[object] = args
-        if named or len(args) != len(self.binds):
-            values = self._arrange(args, named)
         slots: list[int] = []
-        for bind, value in zip(self.binds, values, strict=True):
+        if named or len(args) != len(self.binds):
+            values = self.place(args, named)
+            self._check_complete(values)
+            for place, (bind, name) in enumerate(zip(self.binds, self._names, strict=True)):
+                if place in values:
+                    bind(values[place], slots)
+                else:
+                    slots.append(self._defaults[name])
+            return slots
+        for bind, value in zip(self.binds, args, strict=True):
             bind(value, slots)
         return slots
 
@@ -74,20 +82,28 @@ class Binder:
             values[place] = value
         return values
 
-    def _arrange(self, args: tuple[object, ...], named: Mapping[str, object]) -> list[object]:
-        values = self.place(args, named)
+    def _check_complete(self, values: Mapping[int, object]) -> None:
         missing = [
             name
             for place, name in enumerate(self._names)
-            if place not in values and name not in self._streams
+            if place not in values and name not in self._defaults
         ]
         if missing:
             raise self._wrong(f"missing: {', '.join(missing)}")
-        return [values.get(place) for place in range(len(self._names))]
 
     def _wrong(self, found: str) -> ArgumentError:
-        wanted = [f"{name}=None" if name in self._streams else name for name in self._names]
+        shown = dict.fromkeys(self._defaults, "=...") | dict.fromkeys(self._streams, "=None")
+        wanted = [name + shown.get(name, "") for name in self._names]
         return ArgumentError(f"{self._label} takes ({', '.join(wanted)}); {found}")
+
+
+def _defaults(signature: Sequence[Form]) -> Iterator[tuple[str, int]]:
+    """The arguments that may be left out, with the slot that each then has."""
+    for form in signature:
+        if isinstance(form, StreamForm):
+            yield form.name, 0
+        elif isinstance(form, (PointerForm, ScalarForm)) and form.default is not None:
+            yield form.name, form.default
 
 
 def slot_names(form: Form, prefix: str = "") -> list[str]:

@@ -74,17 +74,22 @@ class TensorForm:
 
 @dataclass(frozen=True)
 class PointerForm:
-    """A bare device pointer to `dtype` elements; `align` is promised in bytes. None means null."""
+    """A bare device pointer to `dtype` elements; `align` is promised in bytes. None means null.
+
+    `default` is the address that the launcher takes when the argument is left out, if it may be.
+    """
 
     name: str
     dtype: str
     align: int
+    default: int | None = None
 
     def slots(self) -> tuple[str, ...]:
         return ("ptr",)
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": "pointer", "name": self.name, "dtype": self.dtype, "align": self.align}
+        record = {"kind": "pointer", "name": self.name, "dtype": self.dtype, "align": self.align}
+        return record if self.default is None else {**record, "default": self.default}
 
     @classmethod
     def read(cls, fields: Fields) -> PointerForm:
@@ -92,25 +97,33 @@ class PointerForm:
             name=fields.text("name"),
             dtype=_one_of(fields, "dtype", ELEMENT_TYPES),
             align=fields.integer("align", 1, 2**20),
+            default=_default(fields, 64),
         )
 
 
 @dataclass(frozen=True)
 class ScalarForm:
-    """A number; `type` is one of SCALAR_TYPES."""
+    """A number; `type` is one of SCALAR_TYPES.
+
+    `default` is the bit pattern that the launcher takes when the argument is left out, if it may
+    be.
+    """
 
     name: str
     type: str
+    default: int | None = None
 
     def slots(self) -> tuple[str, ...]:
         return (SLOT_OF_SCALAR[self.type],)
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": "scalar", "name": self.name, "type": self.type}
+        record = {"kind": "scalar", "name": self.name, "type": self.type}
+        return record if self.default is None else {**record, "default": self.default}
 
     @classmethod
     def read(cls, fields: Fields) -> ScalarForm:
-        return cls(name=fields.text("name"), type=_one_of(fields, "type", SLOT_OF_SCALAR))
+        kind = _one_of(fields, "type", SLOT_OF_SCALAR)
+        return cls(fields.text("name"), kind, _default(fields, ELEMENT_TYPES[kind].bits))
 
 
 @dataclass(frozen=True)
@@ -186,6 +199,10 @@ def _one_of(fields: Fields, key: str, known: dict[str, Any]) -> str:
     if name not in known:
         raise BundleError(f"{fields.what}: {key} {name!r:.40} is not a type that flyc knows")
     return name
+
+
+def _default(fields: Fields, bits: int) -> int | None:
+    return None if fields.optional("default") is None else fields.integer("default", 0, 2**bits - 1)
 
 
 def _stride_bits(fields: Fields) -> int:

@@ -42,6 +42,7 @@ from flydsl.expr.typing import Constexpr, Pointer, Stream, Tensor
 from flyc_cli.frontends.environment import without_settings
 from flyc_cli.frontends.errors import InputError
 from runtime_loader.records import replace
+from runtime_loader.scalars import packer
 from runtime_loader.signature import (
     Form,
     PointerForm,
@@ -213,6 +214,11 @@ def order_arguments(
     call: dict[str, Any] = {}
     for name, parameter in launcher_signature(launcher).parameters.items():
         annotation = parameter.annotation
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            raise InputError(
+                f"the launcher takes any number of arguments ({parameter}), which neither FlyDSL "
+                "nor a manifest can describe: name each of them"
+            )
         if is_compile_time(annotation):
             if name in values:
                 call[name] = values.pop(name)
@@ -227,7 +233,7 @@ def order_arguments(
         if form is None:
             what = "a run-time argument, not a constexpr" if name in values else "not described"
             raise InputError(f"argument {name} is {what}: add it to args")
-        form = _as_declared(form, annotation)
+        form = _with_default(_as_declared(form, annotation), parameter.default)
         ordered.append(form)
         call[name] = _checked_argument(form, annotation)
     _refuse_leftovers([*values, *by_name], launcher)
@@ -357,6 +363,22 @@ def _checked_argument(form: Form, annotation: Any) -> Any:
     return _jit_argument(form, annotation)
 
 
+def _with_default(form: Form, default: Any) -> Form:
+    """Record the launcher's own default of a number or a pointer: a caller may leave that out."""
+    if default is inspect.Parameter.empty or not isinstance(form, ScalarForm | PointerForm):
+        return form
+    if isinstance(form, PointerForm):
+        address = default.pointer.value if isinstance(default, PointerJitArg) else default
+        return replace(form, default=address or 0)
+    value = default.value if isinstance(default, Numeric) else default
+    try:
+        return replace(form, default=packer(form.type)(value))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"argument {form.name}: the launcher's default {value!r} is no {form.type}: {error}"
+        ) from None
+
+
 def _as_declared(form: Form, annotation: Any) -> Form:
     """A struct's fields in the order of its class, whatever that of the manifest."""
     if not (isinstance(form, StructForm) and isinstance(annotation, type)):
@@ -406,7 +428,7 @@ def _(form: ScalarForm, annotation: Any) -> Any:
 
 @_jit_argument.register
 def _(form: StructForm, annotation: Any) -> Any:
-    if not isinstance(annotation, type):
+    if not isinstance(annotation, type) or annotation is inspect.Parameter.empty:
         raise InputError(f"argument {form.name} is a struct: annotate its type in the launcher")
     hints = inspect.get_annotations(annotation, eval_str=True)
     fields = {field.name: _checked_argument(field, hints.get(field.name)) for field in form.fields}

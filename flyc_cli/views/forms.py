@@ -10,12 +10,16 @@ def form_text(form: Form) -> str:
     if isinstance(form, TensorForm):
         return _tensor_text(form)
     if isinstance(form, PointerForm):
-        return f"pointer to {form.dtype} align {form.align}"
+        return f"pointer to {form.dtype} align {form.align}{_optional(form)}"
     if isinstance(form, ScalarForm):
-        return form.type
+        return form.type + _optional(form)
     if isinstance(form, StructForm):
         return "{" + ", ".join(f"{f.name}: {form_text(f)}" for f in form.fields) + "}"
     return "stream (implicit)" if form.implicit else "stream"
+
+
+def _optional(form: PointerForm | ScalarForm) -> str:
+    return "" if form.default is None else " (optional)"
 
 
 def _tensor_text(form: TensorForm) -> str:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from ctypes import c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -194,7 +195,8 @@ class Caller:
 
     def call(self, launcher: str, arguments: dict[str, str]) -> dict[str, Any]:
         values = self._values(arguments)
-        return self._recorded(lambda: getattr(self.kernels, launcher)(**values))
+        function = attrgetter(launcher)(self.kernels)
+        return self._recorded(lambda: function(**values))
 
     def _values(self, arguments: dict[str, str]) -> dict[str, Any]:
         return {name: eval(text, self.names) for name, text in arguments.items()}
