@@ -19,6 +19,7 @@ from flyc_cli.commands.doctor import doctor
 from flyc_cli.commands.inspect import inspect
 from flyc_cli.commands.plan import plan
 from flyc_cli.commands.run import run
+from flyc_cli.commands.sign import sign, verify
 from flyc_cli.commands.targets import targets
 from flyc_cli.output import ReaderGoneError, printable
 from runtime_loader.errors import FlycError
@@ -85,7 +86,7 @@ def cli(context: click.Context) -> None:
         context.exit(exit_codes.BAD_INPUT)
 
 
-for command in (build, plan, inspect, run, targets, doctor, cache):
+for command in (build, plan, inspect, run, sign, verify, targets, doctor, cache):
     cli.add_command(command)
 
 

@@ -9,6 +9,7 @@ from runtime_loader.errors import (
     MissError,
     PlanError,
     PostLoadError,
+    TrustError,
 )
 from runtime_loader.kernel import Bound, Kernel
 from runtime_loader.loader import Bundle, load
@@ -26,6 +27,7 @@ __all__ = [
     "MissError",
     "PlanError",
     "PostLoadError",
+    "TrustError",
     "load",
     "register_post_load",
 ]

@@ -11,6 +11,10 @@ class BundleError(FlycError):
     """The file is not a bundle that this version can read, or its bytes are damaged."""
 
 
+class TrustError(FlycError):
+    """A bundle lacks a signature by a trusted key, or there is no way to tell. It was not used."""
+
+
 class MissError(FlycError):
     """The bundle has no such kernel, parameters or target. Nothing is ever compiled instead."""
 

@@ -25,10 +25,11 @@ NODE_MAGIC = b"FBTN"
 SECTION_ENTRY_SIZE = SECTION.size + REF.size
 
 META, INDEX, DICTIONARIES, TABLES, STAGES = b"meta", b"index", b"dicts", b"tables", b"stages"
-KNOWN_SECTIONS = frozenset((META, INDEX, DICTIONARIES, TABLES, STAGES))
+SIGNATURES = b"sigs"
+KNOWN_SECTIONS = frozenset((META, INDEX, DICTIONARIES, TABLES, STAGES, SIGNATURES))
 
 REQUIRED = 1  # a reader that does not know this section must refuse the bundle
-ANNEX = 2  # not covered by the bundle's id and never read by the loader
+ANNEX = 2  # not covered by the bundle's id; of these the loader reads only signatures
 
 # Codecs: the content itself; one zstd frame; a part of a dictionary's content.
 RAW, ZSTD, SLICE = 0, 1, 2
@@ -39,6 +40,7 @@ MAX_BLOB = 1 << 28  # bytes of a code object or a stage
 MAX_META = 1 << 24
 MAX_NODE = 1 << 22
 MAX_DICTIONARY = 1 << 22
+MAX_SIGNATURES = 1 << 16
 MAX_LEVELS = 8
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from types import TracebackType
 
 from runtime_loader import hip
@@ -21,17 +20,34 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     from runtime_loader.table import Table
+    from runtime_loader.trust import Keys
 
 # Answers of tuned tables that a bundle remembers; shapes vary, but not without end.
 _LOOKUPS_KEPT = 1 << 16
 
 
-def load(path: str | os.PathLike[str], *, verify: Literal["use", "open"] = "use") -> Bundle:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    verify: Literal["use", "open"] = "use",
+    trust: Literal["required"] | None = None,
+    keys: Keys | None = None,
+) -> Bundle:
     """Open a bundle. Nothing is read but its header, and no HIP library is needed yet.
 
-    `verify`: check each blob before its first use, or everything now. Raises `BundleError`.
+    `verify`: check each blob before its first use, or everything now. `trust="required"` (or
+    `FLYC_TRUST=required`): refuse a bundle that no key among `keys` (by default those that
+    `FLYC_TRUSTED_KEYS` names; see `runtime_loader.trust`) has signed. Raises `BundleError` and
+    `TrustError`.
     """
-    return Bundle(BundleFile.open(os.fspath(path), verify=verify))
+    file = BundleFile.open(os.fspath(path))
+    if trust is not None or keys is not None or os.environ.get("FLYC_TRUST"):
+        from runtime_loader.trust import check_policy  # it takes time that few loads need to take
+
+        check_policy(file, trust, keys)
+    if verify == "open":
+        file.verify()
+    return Bundle(file)
 
 
 class Bundle:
@@ -131,7 +147,10 @@ class Bundle:
 
     def _load(self, spec: Specialisation, ref: Ref, device: hip.Device) -> Kernel:
         runtime = hip.runtime()
-        image = partial(self._file.blob, ref, MAX_BLOB)
+
+        def image() -> bytes | memoryview:
+            return self._file.blob(ref, MAX_BLOB)
+
         return make_kernel(runtime, device, spec, load_functions(runtime, device, spec, image))
 
     def __enter__(self) -> Bundle:

@@ -12,15 +12,18 @@ from runtime_loader.format import (
     MAX_BLOB,
     MAX_DICTIONARY,
     MAX_META,
+    MAX_SIGNATURES,
     META,
     NO_DICTIONARY,
     SECTION_ENTRY_SIZE,
+    SIGNATURES,
     SLICE,
     Ref,
 )
 from runtime_loader.specialisation import Specialisation, specialisation_key
 from runtime_loader.table import Table
 from runtime_loader.tree import WALK_BYTES, WALK_FACTOR, Tree
+from runtime_loader.trust import embedded_signatures
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,6 +60,8 @@ class _Verification:
             self._tables(bundle.tables)
         if bundle.stages is not None:
             self._stages(bundle.stages)
+        if SIGNATURES in bundle.sections:
+            self._signatures(bundle.sections[SIGNATURES][1])
         self._layout()
 
     def _blob(self, ref: Ref, limit: int, what: str) -> bytes | memoryview:
@@ -182,6 +187,11 @@ class _Verification:
                 str(self._blob(self._bundle.blobs.parse_ref(value, what), MAX_BLOB, what), "utf-8")
             except UnicodeDecodeError:
                 raise self._bundle.blobs.damaged(what, "it is not UTF-8 text") from None
+
+    def _signatures(self, ref: Ref) -> None:
+        """They can be read; whose they are is asked by `runtime_loader.trust`."""
+        self._blob(ref, MAX_SIGNATURES, "its signatures")
+        embedded_signatures(self._bundle)
 
     def _layout(self) -> None:
         """No two blobs overlap, and what lies between them is zero."""

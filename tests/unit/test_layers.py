@@ -15,6 +15,12 @@ ALLOWED = {
     "mlir_passes": {"runtime_loader", "flydsl._mlir"},
     "flyc_cli": {"runtime_loader", "mlir_passes", "click", "rich", "yaml", "zstandard"},
 }
+# Modules for an extra, which nothing else imports at import time.
+EXTRAS = {
+    "runtime_loader/trust.py": "cryptography",
+    "runtime_loader/torch.py": "torch",
+    "flyc_cli/signing.py": "cryptography",
+}
 # The one adapter to FlyDSL, and the modules that only run inside compile workers.
 MAY_IMPORT_FLYDSL = {"flyc_cli/frontends", "flyc_cli/build/job.py", "flyc_cli/build/fork_server.py"}
 
@@ -36,6 +42,8 @@ def allowed(package: str, path: Path, module: str) -> bool:
     if root in STDLIB or root == package:
         return True
     if any(module == name or module.startswith(f"{name}.") for name in ALLOWED[package]):
+        return True
+    if EXTRAS.get(str(path.relative_to(ROOT))) == root:
         return True
     worker = any(str(path.relative_to(ROOT)).startswith(prefix) for prefix in MAY_IMPORT_FLYDSL)
     return worker and root in ("flydsl", "torch")
