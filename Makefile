@@ -24,8 +24,9 @@ test: setup
 test-fast: setup
 	$(PYTEST) -m 'not compile and not device and not slow'
 
+# Executes every specialisation of every sample, where the gate takes some.
 test-device: setup
-	$(PYTEST) -m device
+	FLYC_EXECUTE=all $(PYTEST) -m device
 
 # Launches of every specialisation of every sample, against FlyDSL's own launcher.
 test-oracle: setup

@@ -8,6 +8,8 @@ With FLYC_EXECUTE=all they take every one.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,7 +33,8 @@ from tests.launch.oracle_bench import bundle_of
 
 pytestmark = [pytest.mark.compile, pytest.mark.device]
 
-_MANIFESTS = Path(__file__).parents[2] / "manifests"
+_ROOT = Path(__file__).parents[2]
+_MANIFESTS = _ROOT / "manifests"
 _FOLDERS = ("vector_add", "gelu", "softmax", "norms", "gemm", "splitk_gemm", "tuned_gemm")
 
 
@@ -123,3 +126,21 @@ def test_the_whole_path_and_flydsls_own_runtime_give_the_same_bytes(
     assert executor.failures == []
     del artifact
     loaded_device.reset()
+
+
+def test_flyc_run_prints_counters(bundle: Path, built: dict[str, Built], hip_library: Path) -> None:
+    spec = next(b.specialisation for b in built.values() if b.specialisation.kernel == "gelu")
+    selection = [f"{name}={value}" for name, value in spec.params.items()]
+    command = [sys.executable, "-m", "tests.hip_device.execute", "run", str(bundle), spec.kernel]
+    environment = {
+        **os.environ,
+        "FLYC_HIP_LIBRARY": str(hip_library),
+        "HIPTEST_DEVICES": str(spec.target),
+    }
+    done = subprocess.run(
+        [*command, *selection, "--shape", "x=300", "--shape", "out=300", "--iterations", "1"],
+        capture_output=True, text=True, env=environment, cwd=_ROOT, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "executed gelu_kernel_0: 1 workgroups" in done.stderr
+    assert "vector memory" in done.stderr

@@ -164,7 +164,7 @@ def frexp_exponent(value: Array) -> Array:
     return np.where(np.isfinite(value), exponent, 0).astype(np.int32)
 
 
-def ldexp(value: Array, exponent: Array) -> Array:
+def ldexp(value: Array, exponent: Array | int) -> Array:
     """value * 2**exponent, rounded once."""
     limited = np.clip(exponent, -5000, 5000).astype(np.int32)
     if value.dtype == np.float32:

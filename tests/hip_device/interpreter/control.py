@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.hip_device.interpreter.operands import Form, scalar_destination, scalar_source
 from tests.hip_device.interpreter.scalar import set_mode
-from tests.hip_device.interpreter.state import VCC, Step, Waves
+from tests.hip_device.interpreter.state import EXEC, VCC, Step, Waves
 from tests.hip_device.interpreter.values import U64, Array
 
 # What a step can return instead of the address to go on at.
@@ -57,8 +57,8 @@ _CONDITIONS: dict[str, Callable[[Waves], Array]] = {
     "s_cbranch_scc1": lambda w: w.scc,
     "s_cbranch_vccz": lambda w: w.mask_is_empty(VCC),
     "s_cbranch_vccnz": lambda w: ~w.mask_is_empty(VCC),
-    "s_cbranch_execz": lambda w: ~w.exec.any(axis=1),
-    "s_cbranch_execnz": lambda w: w.exec.any(axis=1),
+    "s_cbranch_execz": lambda w: w.mask_is_empty(EXEC),
+    "s_cbranch_execnz": lambda w: ~w.mask_is_empty(EXEC),
 }
 
 

@@ -48,7 +48,7 @@ def div_scale(operand: Array, denominator: Array, numerator: Array) -> tuple[Arr
     operand, denominator, numerator = np.broadcast_arrays(operand, denominator, numerator)
     form = _FORMATS[operand.dtype]
     distance = _exponent(numerator, form) - _exponent(denominator, form)
-    up, down = ldexp(operand, np.int32(form.scale)), ldexp(operand, np.int32(-form.scale))
+    up, down = ldexp(operand, form.scale), ldexp(operand, -form.scale)
     of_denominator = _bits(operand, form) == _bits(denominator, form)
     of_numerator = _bits(operand, form) == _bits(numerator, form)
     wide = denominator.astype(np.float64)

@@ -140,7 +140,7 @@ def _mfma_positions(rows: int, columns: int, blocks: int, double: bool) -> Array
         row = lane // 16 if double else register
         column = lane % 4
     elif double:
-        block, column = 0, lane % 16
+        block, column = lane * 0, lane % 16
         row = 4 * register + lane // 16
     else:
         per_block = count // blocks

@@ -28,7 +28,7 @@ class Allocation:
     @functools.cached_property
     def octets(self) -> Array:
         """The allocation's bytes, shared with whoever made it."""
-        return np.frombuffer((ctypes.c_uint8 * self.size).from_address(self.base), np.uint8)
+        return np.ctypeslib.as_array((ctypes.c_uint8 * self.size).from_address(self.base))
 
     def __contains__(self, address: int) -> bool:
         return self.base <= address < self.base + self.size

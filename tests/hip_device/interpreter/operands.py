@@ -107,12 +107,9 @@ def _flag_source(code: int, kind: Kind) -> Read:
     dtype = np.uint64 if kind.bits == 64 else np.uint32
 
     def read(w: Waves) -> Array:
-        if code == _SCC:
-            flag = w.scc
-        elif code == _EXECZ:
-            flag = ~w.exec.any(axis=1)
-        else:
-            flag = ~w.mask(VCC).any(axis=1)
+        flag: Array = w.scc
+        if code != _SCC:
+            flag = w.mask_is_empty(EXEC if code == _EXECZ else VCC)
         return decode(flag.astype(dtype))
 
     return read
@@ -296,11 +293,12 @@ def _with_signs(read: Read, kind: Kind, negate: bool, absolute: bool) -> Read:
 
     def signed_bits(w: Waves) -> Array:
         value = read(w)
-        bits = value.view(np.uint64 if kind.bits == 64 else np.uint32)
+        word = np.uint64 if kind.bits == 64 else np.uint32
+        bits: Array = value.view(word)
         if absolute:
-            bits = bits & bits.dtype.type(sign - 1)
+            bits = bits & word(sign - 1)
         if negate:
-            bits = bits ^ bits.dtype.type(sign)
+            bits = bits ^ word(sign)
         return bits.view(value.dtype)
 
     return signed_bits

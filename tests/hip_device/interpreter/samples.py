@@ -98,8 +98,8 @@ def rmsnorm(params: Mapping[str, Any], rows: int) -> Case:
     x, weight = _random(5, (rows, n), dtype), _random(6, (n,), dtype)
     wide = numbers(x, dtype)
     scale = 1 / np.sqrt((wide**2).mean(axis=1, keepdims=True) + eps)
-    arguments = {"x": x, "weight": weight, "out": fresh((rows, n), STORED[dtype])}
-    arguments |= {"rows": rows, "eps": eps}
+    arguments = {"x": x, "weight": weight, "rows": rows, "eps": eps}
+    arguments["out"] = fresh((rows, n), STORED[dtype])
     return Case(arguments, "out", dtype, wide * scale * numbers(weight, dtype))
 
 

@@ -364,7 +364,7 @@ def _movk(form: Form) -> Step:
 
 
 def _addk(form: Form) -> Step:
-    value = np.int32(_signed_immediate(form))
+    value = np.full(1, _signed_immediate(form), np.int32)
     old = scalar_source(form, form.inst.get("sdst"), I32)
     write = scalar_destination(form, form.inst.get("sdst"), I32)
     multiply = "mulk" in form.inst.name
