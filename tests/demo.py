@@ -42,7 +42,9 @@ def main() -> None:
     flyc("build", "manifests/quickstart/manifest.yaml", "-o", "out/", "--stages")
     flyc("inspect", BUNDLE)
     flyc("inspect", BUNDLE, "rmsnorm", "--target", "gfx942")
-    flyc("inspect", BUNDLE, "rmsnorm", "N=4096", "dtype=bf16", "--target", "gfx942", "--plan")
+    one = ("rmsnorm", "N=4096", "dtype=bf16", "--target", "gfx942")
+    flyc("inspect", BUNDLE, *one, "--plan")
+    flyc("inspect", BUNDLE, *one, "-o", "out/stages")
     use_some_device()
     flyc("run", BUNDLE, "rmsnorm", "N=4096", "dtype=bf16", "--set", "rows=128", "--set", "eps=1e-6")
 
