@@ -8,6 +8,7 @@ With FLYC_EXECUTE=all they take every one.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from tests.hip_device.device import HipTestDevice
 from tests.hip_device.interpreter.device_arguments import DeviceArguments, call_flydsl, host_entry
 from tests.hip_device.interpreter.executor import Executor
 from tests.hip_device.interpreter.harness import Harness
+from tests.hip_device.interpreter.launch import CodeObjectProgram
 from tests.hip_device.interpreter.samples import SAMPLES
 from tests.hip_device.interpreter.targets import PROCESSORS
 from tests.launch.oracle_bench import bundle_of
@@ -58,7 +60,11 @@ _REQUESTS = {request.label(): request for request in _chosen()}
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Built]:
     toolkit = assemble_toolkit(tmp_path_factory.mktemp("toolkit"))
     outcomes = compile_all(
-        list(_REQUESTS.values()), toolkit=toolkit, jobs=os.cpu_count() or 1, keep_host=True
+        list(_REQUESTS.values()),
+        toolkit=toolkit,
+        jobs=os.cpu_count() or 1,
+        keep_host=True,
+        capture=True,
     )
     failed = [outcome for outcome in outcomes if not isinstance(outcome, Built)]
     assert not failed, failed
@@ -85,6 +91,39 @@ def test_the_schedule_does_not_matter(built: dict[str, Built], label: str) -> No
     harness = Harness(one.specialisation, one.code_object)
     harness.launch_all_ways(case.arguments, [case.output])
     case.check()
+
+
+# How the compiler writes what the tables call otherwise.
+_SPELLINGS = {
+    "v_mfma_f32_16x16x16bf16_1k": "v_mfma_f32_16x16x16_bf16",
+    "v_mfma_f32_16x16x16f16": "v_mfma_f32_16x16x16_f16",
+}
+_MNEMONIC = re.compile(r"^\t((?:[sv]|ds|global|buffer|flat|scratch)_\w+)(.*)", re.MULTILINE)
+
+
+def _written(isa: str, kernel: str) -> list[str]:
+    """The mnemonics of a kernel in the compiler's own text; padding is left to the assembler."""
+    body = isa.partition(f"\n{kernel}:\n")[2].partition("\n.Lfunc_end")[0]
+    names = []
+    for name, rest in _MNEMONIC.findall(body):
+        plain = re.sub(r"_(e32|e64|dpp|sdwa)$", "", name)
+        if " :: " in rest:
+            plain += "::" + rest.partition(" :: ")[2].split()[0]
+        names.append(_SPELLINGS.get(plain, plain))
+    return [name for name in names if name != "s_nop"]
+
+
+@pytest.mark.parametrize("label", _REQUESTS)
+def test_instructions_decode_to_what_the_compiler_wrote(
+    built: dict[str, Built], label: str
+) -> None:
+    one = built[label]
+    (isa,) = (text for name, text in one.stages if name == "isa")
+    code = CodeObjectProgram(one.code_object)
+    for kernel in code.image.kernels:
+        decoded = [inst.name for inst in code.program.listing(*code.image.extent(kernel))]
+        found = [name for name in decoded if name != "s_nop"]
+        assert found == _written(isa, kernel)
 
 
 @pytest.fixture(scope="module")
