@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q -n $(or $(JOBS),2) --dist loadfile
 
-.PHONY: setup demo test test-fast test-device test-oracle test-native-sanitized test-flydsl-versions lint format bench clean
+.PHONY: setup demo test test-fast test-device test-oracle test-native-sanitized test-flydsl-versions fuzz lint format bench clean
 
 setup: $(VENV)/installed
 
@@ -35,6 +35,14 @@ test-oracle: setup
 # The native launcher under ASan and UBSan.
 test-native-sanitized: setup
 	$(BIN)/python -m tests.native.sanitized
+
+# The bundle reader on mutated bundles; guided by coverage where atheris is installed.
+FUZZ_SECONDS ?= 60
+
+fuzz: setup
+	$(BIN)/python -m tests.fuzz.fuzz_bundle --seconds $(FUZZ_SECONDS)
+	! $(BIN)/python -c 'import atheris' 2>/dev/null || \
+		$(BIN)/python -m tests.fuzz.guided -max_total_time=$(FUZZ_SECONDS)
 
 # The samples with each FlyDSL version that flyc is checked on, in an environment of its own.
 VERSIONS ?= 0.3.1 0.3.4 0.4.2 0.5.0
