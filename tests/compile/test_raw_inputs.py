@@ -14,6 +14,7 @@ from flyc_cli.manifest import ManifestError
 from runtime_loader.bundle_file import BundleFile
 from runtime_loader.catalogue import Catalogue
 from runtime_loader.evaluate import Evaluator
+from runtime_loader.records import replace
 from runtime_loader.specialisation import Specialisation
 
 pytestmark = pytest.mark.compile
@@ -111,7 +112,7 @@ def test_the_documented_example(directory: Path) -> None:
     spec = only(file, "axpy_object", per_block=256)
     evaluate = Evaluator(spec.plan, [kernel.kernarg for kernel in spec.kernels])
     (launch,) = evaluate([4096, 1000, 8192, 1000, 0x3F800000, 0])
-    assert launch == launches(only(file, "axpy"), 1000)[0]._replace(stream=0)
+    assert launch == replace(launches(only(file, "axpy"), 1000)[0], stream=0)
 
 
 def failures(directory: Path, *kernels: Kernel) -> dict[str, str]:

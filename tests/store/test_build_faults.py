@@ -172,13 +172,20 @@ def test_a_full_temporary_directory_says_so(
         build(write_manifest(project, PLAINS), None)
 
 
+def heed_interrupts() -> None:
+    """A shell's background job ignores SIGINT, and so would everything that it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def started(manifest: Path, store: Path, log: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "flyc_cli", "build", str(manifest), "-j", "1"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "FLYC_CACHE_DIR": str(store)}
+    environment = {**os.environ, "FLYC_CACHE_DIR": str(store)}
     with log.open("wb") as file:
         return subprocess.Popen(
             [*command, "-o", str(store.parent / "out")],
+            cwd=ROOT,
             env=environment,
+            preexec_fn=heed_interrupts,
             stdout=file,
             stderr=file,
         )
