@@ -166,6 +166,8 @@ def test_an_interrupt_leaves_nothing(workplace: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "TMPDIR": str(workplace), "PYTHONUNBUFFERED": "1"},
+        # A shell's background job ignores SIGINT, and so would everything that it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     while not list(workplace.glob("flyc-*/0/stage")):
         assert process.poll() is None
