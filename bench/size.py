@@ -1,22 +1,29 @@
 """How large a bundle is: against its code objects alone, one solid stream, and FlyDSL's cache.
 
-python bench/size.py out/quickstart.flybundle [--flydsl-cache DIR]
+python -m bench.size [BUNDLE [--flydsl-cache DIR]]; without a bundle, that of the quickstart
+manifest and FlyDSL's cache of the same specialisations are made first.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import zstandard
 
+from flyc_cli.build.build import build
+from mlir_passes.toolkit import assemble_toolkit
 from runtime_loader.bundle_file import BundleFile
 from runtime_loader.format import SLICE, Ref
 
 LEVEL = 19
+QUICKSTART = Path(__file__).parents[1] / "manifests" / "quickstart" / "manifest.yaml"
 
 
 @dataclass(frozen=True)
@@ -103,10 +110,24 @@ def report(sizes: Sizes) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("bundle", type=Path)
+    parser.add_argument("bundle", type=Path, nargs="?")
     parser.add_argument("--flydsl-cache", type=Path, help="directory of FlyDSL's cache files")
     options = parser.parse_args()
-    print(report(measure(options.bundle, options.flydsl_cache)))
+    if options.bundle is not None:
+        print(report(measure(options.bundle, options.flydsl_cache)))
+        return
+    with tempfile.TemporaryDirectory(prefix="flyc-bench-") as scratch:
+        print(report(measure(*make_both(Path(scratch)))))
+
+
+def make_both(scratch: Path) -> tuple[Path, Path]:
+    """The quickstart bundle, and a directory with FlyDSL's cache of what it holds."""
+    bundle = build(QUICKSTART, scratch / "out").path
+    toolkit = assemble_toolkit(scratch / "toolkit").directory
+    for target in BundleFile.open(bundle).meta["targets"]:
+        command = [sys.executable, "-m", "bench._flydsl_cache", str(QUICKSTART), str(target)]
+        subprocess.run([*command, str(scratch / "cache"), str(toolkit)], check=True)
+    return bundle, scratch / "cache"
 
 
 if __name__ == "__main__":
