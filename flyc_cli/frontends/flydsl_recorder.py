@@ -48,13 +48,14 @@ class Call:
 
     `values` are its compile-time values and `closed_over` those in its closure, as far as they are
     plain JSON. `config` is the configuration that a tuned kernel was called with, else None.
-    `label` tells the launchers of a request apart: the name of the run, or the launcher's own.
+    `label` is the name of the run, or the launcher's own; `origin` is its `module:qualname`.
     """
 
     launcher: Any
     owner: Any
     name: str
     label: str
+    origin: str
     forms: tuple[Form, ...]
     call: Mapping[str, Any]
     values: Mapping[str, Any]
@@ -263,6 +264,7 @@ class _Recorder:
             owner=owner,
             name=name,
             label=self._label or name,
+            origin=f"{launcher.func.__module__}:{launcher.func.__qualname__}",
             forms=tuple(forms),
             call=call,
             values=values,

@@ -19,20 +19,38 @@ def name_parts(
     Where that leaves two calls alike, the values of their factories in which they differ are
     added.
     """
-    several = len({call.label for call in calls}) > 1
-    names = [f"{kernel}.{call.label}" if several else kernel for call in calls]
+    labels = _labels(calls)
+    names = [f"{kernel}.{label}" if len(set(labels)) > 1 else kernel for label in labels]
     found = [_with_values(params, call) for call in calls]
     for alike in _alike(names, found):
         closures = [calls[i].closed_over for i in alike]
-        shared = set.intersection(*(set(closure) for closure in closures))
-        telling = sorted(
+        telling = [
             name
-            for name in shared
-            if len({canonical_json({name: closure[name]}) for closure in closures}) > 1
-        )
+            for name in sorted({name for closure in closures for name in closure})
+            if len({canonical_json([closure.get(name)]) for closure in closures}) > 1
+        ]
         for i in alike:
-            found[i] = _added(found[i], {n: calls[i].closed_over[n] for n in telling}, calls[i])
+            own = calls[i].closed_over
+            found[i] = _added(found[i], {n: own[n] for n in telling if n in own}, calls[i])
     return list(zip(names, found, strict=True))
+
+
+def _labels(calls: Sequence[Call]) -> list[str]:
+    """A name for each launcher: its own, with more of where it is from if others have it too."""
+    for length in (1, 2):
+        labels = [".".join([*_outer(call.origin, length - 1), call.label]) for call in calls]
+        origins: dict[str, set[str]] = {}
+        for label, call in zip(labels, calls, strict=True):
+            origins.setdefault(label, set()).add(call.origin)
+        if all(len(found) == 1 for found in origins.values()):
+            return labels
+    return [".".join([*_outer(call.origin, None), call.label]) for call in calls]
+
+
+def _outer(origin: str, length: int | None) -> list[str]:
+    """The last `length` names around a `module:qualified.name`, or all of them."""
+    path = origin.replace(":", ".").replace(".<locals>", "").split(".")[:-1]
+    return path if length is None else path[len(path) - length :]
 
 
 def _with_values(params: dict[str, Any], call: Call) -> dict[str, Any]:

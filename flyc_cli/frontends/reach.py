@@ -118,7 +118,7 @@ def _trace_recorded(
     call = calls[part.number]
     part.forms = call.forms
     part.hints = {**_plain_hints(call), **request.hints}
-    part.launcher = f"{call.launcher.func.__module__}:{call.launcher.func.__qualname__}"
+    part.launcher = call.origin
     if failure:
         raise failure[0]
 

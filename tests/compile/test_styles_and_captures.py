@@ -219,6 +219,29 @@ def make_hidden():
     return launch
 
 
+def make_other(width):
+    @flyc.kernel
+    def kernel(x: fx.Tensor):
+        x[fx.thread_idx.x] = x[width] + x[0]
+
+    @flyc.jit
+    def launch(x: fx.Tensor):
+        kernel(x).launch(grid=(1, 1, 1), block=(64, 1, 1))
+
+    return launch
+
+
+def mixes(x):
+    make(1)(x)
+    make_other(1)(x)
+    make_other(2)(x)
+
+
+def compares(x):
+    if torch.allclose(x, x + 1):
+        make(1)(x)
+
+
 def moves(x, by):
     move(x, Mode.UP, fx.BFloat16, by)
     move(x, Mode.DOWN, torch.float32, by + 1)
@@ -275,6 +298,7 @@ def test_captured_values_tell_specialisations_apart(directory: Path) -> None:
             {"capture": "extra:moves", "kwargs": {"by": 4}, "args": {"x": TENSOR}},
             {"capture": "extra:makes", "args": {"x": TENSOR}},
             {"capture": "extra:own_tensors"},
+            {"capture": "extra:mixes", "args": {"x": TENSOR}},
         )
     )
     assert params(found["k0"]) == [
@@ -282,6 +306,8 @@ def test_captured_values_tell_specialisations_apart(directory: Path) -> None:
         {"by": 4, "mode": "DOWN", "dtype": "float32", "move.by": 5},
     ]
     assert params(found["k1"]) == [{"width": 1}, {"width": 2}]
+    assert params(found["k3.make.launch"]) == [{}]
+    assert params(found["k3.make_other.launch"]) == [{"width": 1}, {"width": 2}]
     (own,) = found["k2"]
     assert own.specialisation.signature[0] == TensorForm("x", "f16", (-8, 64), (64, 1), 16)
 
@@ -290,6 +316,7 @@ WRONG = [
     ({"capture": "extra:nothing"}, "extra:nothing reached no launcher"),
     ({"capture": "extra:hides"}, "a caller could not tell them apart"),
     ({"capture": "extra:reads"}, "tensors: cpu"),
+    ({"capture": "extra:compares"}, "tensors: cpu"),
     ({"capture": "extra:asks"}, "the device's clock_rate, which is not described"),
     ({"capture": "extra:occupies"}, "max_blocks_per_cu"),
     ({"capture": "extra:fails"}, "RuntimeError: not for this device"),
