@@ -95,8 +95,8 @@ def build(
     """Compile every specialisation that MANIFEST lists and write them as one bundle.
 
     No GPU is needed. The bundle is DIR/<name>-<id>.flybundle, and DIR/<name>.flybundle links to it.
-    Nothing is written unless everything compiles, or --allow-missing. What earlier builds made of
-    the same inputs is taken from the store.
+    Nothing is written unless everything compiles (but for configurations of tuned kernels), or
+    --allow-missing. What earlier builds made of the same inputs is taken from the store.
     """
     from flyc_cli.build.build import Workers
     from flyc_cli.build.build import build as build_bundle
