@@ -37,14 +37,18 @@ def name_parts(
 
 def _labels(calls: Sequence[Call]) -> list[str]:
     """A name for each launcher: its own, with more of where it is from if others have it too."""
-    for length in (1, 2):
-        labels = [".".join([*_outer(call.origin, length - 1), call.label]) for call in calls]
+    labels = [call.label for call in calls]
+    for length in (1, None):
         origins: dict[str, set[str]] = {}
         for label, call in zip(labels, calls, strict=True):
             origins.setdefault(label, set()).add(call.origin)
-        if all(len(found) == 1 for found in origins.values()):
-            return labels
-    return [".".join([*_outer(call.origin, None), call.label]) for call in calls]
+        labels = [
+            ".".join([*_outer(call.origin, length), call.label])
+            if len(origins[label]) > 1
+            else label
+            for label, call in zip(labels, calls, strict=True)
+        ]
+    return labels
 
 
 def _outer(origin: str, length: int | None) -> list[str]:

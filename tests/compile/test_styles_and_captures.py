@@ -232,6 +232,7 @@ def make_other(width):
 
 
 def mixes(x):
+    move(x, None, None, 1)
     make(1)(x)
     make_other(1)(x)
     make_other(2)(x)
@@ -306,6 +307,11 @@ def test_captured_values_tell_specialisations_apart(directory: Path) -> None:
         {"by": 4, "mode": "DOWN", "dtype": "float32", "move.by": 5},
     ]
     assert params(found["k1"]) == [{"width": 1}, {"width": 2}]
+    assert [name for name in found if name.startswith("k3")] == [
+        "k3.move",
+        "k3.make.launch",
+        "k3.make_other.launch",
+    ]
     assert params(found["k3.make.launch"]) == [{}]
     assert params(found["k3.make_other.launch"]) == [{"width": 1}, {"width": 2}]
     (own,) = found["k2"]
