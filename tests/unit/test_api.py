@@ -31,7 +31,7 @@ from flyc_cli.manifest import (
     load_manifest,
 )
 from flyc_cli.manifest import Kernel as CheckedKernel
-from flyc_cli.manifest.parse import _KernelParser
+from flyc_cli.manifest.parse_kernel import KernelParser
 from flyc_cli.manifest.source import parse_document
 from flyc_cli.manifest.write import manifest_yaml
 from runtime_loader.errors import FlycError
@@ -164,7 +164,7 @@ def test_an_integer_enum_member_is_passed_as_the_member() -> None:
 
 def test_kernels_have_every_key_of_the_file() -> None:
     fields = {field.name for field in dataclasses.fields(Kernel)}
-    assert fields == set(_KernelParser._KEYS)
+    assert fields == set(KernelParser._KEYS)
     assert fields - {"rows"} == {f.name for f in dataclasses.fields(CheckedKernel)} - {"table"}
 
 
