@@ -193,9 +193,6 @@ class _Run:
         seconds = {n: cost.seconds if cost else float("inf") for n, cost in costs.items()}
         return sorted(numbers, key=lambda number: -seconds[number])
 
-    def _in_flight(self) -> int:
-        return sum(len(server.running) for server in self._servers.values())
-
     def _may_start(self, jobs: int) -> bool:
         """Whether another job fits. One that died before gets half of the neighbours each time."""
         if not self._pending and not self._again:

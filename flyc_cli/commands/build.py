@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from flyc_cli.commands.options import (
-    TargetType,
     cache_dir_option,
     jobs_option,
     json_option,
+    kernels_option,
     llvm_option,
     rocm_option,
     store_in,
+    targets_option,
 )
 from flyc_cli.commands.sizes import SizeType
 from runtime_loader.target import Target
@@ -30,20 +31,8 @@ from runtime_loader.target import Target
     help="Where the bundle goes. [default: the current directory]",
 )
 @jobs_option
-@click.option(
-    "--kernel",
-    "kernels",
-    multiple=True,
-    metavar="PATTERN",
-    help="Only kernels whose name matches (a shell pattern; may be repeated).",
-)
-@click.option(
-    "--target",
-    "targets",
-    multiple=True,
-    type=TargetType(),
-    help="Only this target of the manifest (may be repeated).",
-)
+@kernels_option
+@targets_option
 @click.option("--no-cache", is_flag=True, help="Build everything, and keep nothing in the store.")
 @cache_dir_option
 @click.option(

@@ -60,6 +60,28 @@ def json_option(command: F) -> F:
     )(command)
 
 
+def kernels_option(command: F) -> F:
+    """`--kernel PATTERN`, as often as wanted."""
+    return click.option(
+        "--kernel",
+        "kernels",
+        multiple=True,
+        metavar="PATTERN",
+        help="Only kernels whose name matches (a shell pattern; may be repeated).",
+    )(command)
+
+
+def targets_option(command: F) -> F:
+    """`--target TARGET` of a manifest, as often as wanted."""
+    return click.option(
+        "--target",
+        "targets",
+        multiple=True,
+        type=TargetType(),
+        help="Only this target of the manifest (may be repeated).",
+    )(command)
+
+
 def jobs_option(command: F) -> F:
     """`-j N`."""
     return click.option(

@@ -6,26 +6,14 @@ from pathlib import Path
 
 import click
 
-from flyc_cli.commands.options import TargetType, json_option
+from flyc_cli.commands.options import json_option, kernels_option, targets_option
 from runtime_loader.target import Target
 
 
 @click.command(short_help="List what a manifest would build.")
 @click.argument("manifest", type=click.Path(path_type=Path))
-@click.option(
-    "--kernel",
-    "kernels",
-    multiple=True,
-    metavar="PATTERN",
-    help="Only kernels whose name matches (a shell pattern; may be repeated).",
-)
-@click.option(
-    "--target",
-    "targets",
-    multiple=True,
-    type=TargetType(),
-    help="Only this target of the manifest (may be repeated).",
-)
+@kernels_option
+@targets_option
 @json_option
 def plan(
     manifest: Path, kernels: tuple[str, ...], targets: tuple[Target, ...], as_json: bool

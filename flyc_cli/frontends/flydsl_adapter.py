@@ -470,8 +470,3 @@ def placeholders(
         if name not in found and getattr(parameter.annotation, "_is_stream_param", False):
             found[name] = Stream(None)
     return found
-
-
-def describe_toolchain() -> dict[str, str]:
-    """What identifies this FlyDSL in a bundle's provenance."""
-    return {"flydsl": VERSION}
