@@ -60,7 +60,7 @@ class Binder:
                 if place in values:
                     bind(values[place], slots)
                 else:
-                    slots.append(self._defaults[name])
+                    slots += self._defaults[name]
             return slots
         for bind, value in zip(self.binds, args, strict=True):
             bind(value, slots)
@@ -97,13 +97,28 @@ class Binder:
         return ArgumentError(f"{self._label} takes ({', '.join(wanted)}); {found}")
 
 
-def _defaults(signature: Sequence[Form]) -> Iterator[tuple[str, int]]:
-    """The arguments that may be left out, with the slot that each then has."""
+def _defaults(signature: Sequence[Form]) -> Iterator[tuple[str, list[int]]]:
+    """The arguments that may be left out, with the slots that each then has."""
     for form in signature:
-        if isinstance(form, StreamForm):
-            yield form.name, 0
-        elif isinstance(form, (PointerForm, ScalarForm)) and form.default is not None:
-            yield form.name, form.default
+        slots = _default_slots(form)
+        if slots is not None:
+            yield form.name, slots
+
+
+def _default_slots(form: Form) -> list[int] | None:
+    if isinstance(form, StreamForm):
+        return [0]
+    if isinstance(form, (PointerForm, ScalarForm)):
+        return None if form.default is None else [form.default]
+    if isinstance(form, TensorForm):
+        return None
+    slots: list[int] = []
+    for field in form.fields:
+        inner = _default_slots(field)
+        if inner is None:
+            return None
+        slots += inner
+    return slots
 
 
 def slot_names(form: Form, prefix: str = "") -> list[str]:
@@ -257,15 +272,23 @@ def _struct_binder(form: StructForm, argument: _Argument) -> _Bind:
 
     def bind(value: object, slots: list[int]) -> None:
         for name, bind_field in fields:
-            if isinstance(value, Mapping):
-                item = value.get(name, _MISSING)
-            else:
-                item = getattr(value, name, _MISSING)
+            item = _field(value, name)
             if item is _MISSING:
                 raise argument.error(f"a struct of ({names})", f"{_show(value)} without {name!r}")
             bind_field(item, slots)
+        for name, wanted in form.constants:
+            item = _field(value, name)
+            if item is not _MISSING and (type(item) is not type(wanted) or item != wanted):
+                field = argument.field(name)
+                raise field.error(f"{wanted!r}, which was compiled in", _show_constant(item))
 
     return bind
+
+
+def _field(struct: object, name: str) -> object:
+    if isinstance(struct, Mapping):
+        return struct.get(name, _MISSING)
+    return getattr(struct, name, _MISSING)
 
 
 def _plain_pointer(value: object) -> int | None:
@@ -352,6 +375,10 @@ def _leaf(wanted: int, bits: int) -> str:
     if wanted >= 0:
         return f"= {wanted}"
     return f"to fit i{bits}" if wanted == -1 else f"to be a multiple of {-wanted} that fits i{bits}"
+
+
+def _show_constant(value: object) -> str:
+    return f"{value!r:.60}" if isinstance(value, tuple) else _show(value)
 
 
 def _show(value: object) -> str:

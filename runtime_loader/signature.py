@@ -146,24 +146,40 @@ class StreamForm:
 
 @dataclass(frozen=True)
 class StructForm:
-    """A FlyDSL `@fx.struct`: an object or mapping with one attribute or item for each field."""
+    """A FlyDSL `@fx.struct`: an object or mapping with one attribute or item for each field.
+
+    `constants` are the plain ones of its compile-time fields (numbers, text, tuples of them), with
+    the values that were compiled in. The struct may be left out if all its fields have defaults.
+    """
 
     name: str
     fields: tuple[Form, ...]
+    constants: tuple[tuple[str, object], ...] = ()
 
     def slots(self) -> tuple[str, ...]:
         return tuple(slot for field in self.fields for slot in field.slots())
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        record: dict[str, Any] = {
             "kind": "struct",
             "name": self.name,
             "fields": [field.to_json() for field in self.fields],
         }
+        if self.constants:
+            record["constants"] = {name: _listed(value) for name, value in self.constants}
+        return record
 
     @classmethod
     def read(cls, fields: Fields) -> StructForm:
-        return cls(name=fields.text("name"), fields=fields.objects("fields", read_form))
+        constants = {} if fields.optional("constants") is None else fields.mapping("constants")
+        return cls(
+            name=fields.text("name"),
+            fields=fields.objects("fields", read_form),
+            constants=tuple(
+                (name, _constant(value, f"{fields.what}: {name}"))
+                for name, value in constants.items()
+            ),
+        )
 
 
 Form: TypeAlias = TensorForm | PointerForm | ScalarForm | StreamForm | StructForm
@@ -192,6 +208,18 @@ def read_form(fields: Fields) -> Form:
         return reader(fields)
     except RecursionError:
         raise BundleError(f"{fields.what}: structs are nested too deep") from None
+
+
+def _constant(value: object, what: str) -> object:
+    if isinstance(value, list):
+        return tuple(_constant(item, what) for item in value)
+    if not isinstance(value, (bool, int, float, str)):
+        raise BundleError(f"{what}: {value!r:.40} is no compile-time value")
+    return value
+
+
+def _listed(value: object) -> object:
+    return [_listed(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _one_of(fields: Fields, key: str, known: dict[str, Any]) -> str:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     help="Write all stages, the launch plan and the code object into DIR.",
 )
 @click.option("--plan", is_flag=True, help="Print only the launch plan.")
+@click.option("--table", is_flag=True, help="Print the kernel's tuned table.")
 @rocm_option
 @llvm_option
 @json_option
@@ -49,6 +50,7 @@ def inspect(
     diff: bool,
     output: Path | None,
     plan: bool,
+    table: bool,
     rocm: Path | None,
     llvm: Path | None,
     as_json: bool,
@@ -74,7 +76,12 @@ def inspect(
         given=assignments_of(params, "parameter"),
         target=target,
         wish=_wish(
-            plan=plan, stage=stage is not None, stages=stages, files=output is not None, diff=diff
+            plan=plan,
+            stage=stage is not None,
+            stages=stages,
+            files=output is not None,
+            diff=diff,
+            table=table,
         ),
         stage=stage or "",
         directory=output or Path(),
@@ -90,8 +97,10 @@ def inspect(
 
 
 def _wish(**asked: bool) -> Wish:
-    wishes: list[Wish] = ["plan", "stage", "stages", "files", "diff"]
+    wishes: list[Wish] = ["plan", "stage", "stages", "files", "diff", "table"]
     chosen = [wish for wish in wishes if asked[wish]]
     if len(chosen) > 1:
-        raise click.UsageError("--plan, --stage, --stages, --diff and -o exclude each other")
+        raise click.UsageError(
+            "--plan, --table, --stage, --stages, --diff and -o exclude each other"
+        )
     return chosen[0] if chosen else "all"

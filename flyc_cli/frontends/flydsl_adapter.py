@@ -19,7 +19,7 @@ import functools
 import importlib
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -233,13 +233,52 @@ def order_arguments(
         if form is None:
             what = "a run-time argument, not a constexpr" if name in values else "not described"
             raise InputError(f"argument {name} is {what}: add it to args")
-        form = _with_default(_as_declared(form, annotation), parameter.default)
-        ordered.append(form)
+        form = with_default(_as_declared(form, annotation), parameter.default)
+        ordered.append(_with_plain_constants(form))
         call[name] = _checked_argument(form, annotation)
     _refuse_leftovers([*values, *by_name], launcher)
     if not any(isinstance(form, StreamForm) for form in ordered):
         ordered.append(StreamForm(_free_name("stream", call), implicit=True))
     return tuple(ordered), call
+
+
+def with_constants(
+    forms: Sequence[Form], constexpr: Mapping[str, Any]
+) -> tuple[tuple[Form, ...], dict[str, Any]]:
+    """Move the compile-time fields of structs, named by path in `constexpr`, into their forms."""
+    paths = {name: value for name, value in constexpr.items() if "." in name}
+    own = {name: value for name, value in constexpr.items() if "." not in name}
+    return tuple(_with_constants(form, form.name, paths) for form in forms), own
+
+
+def _with_constants(form: Form, path: str, values: Mapping[str, Any]) -> Form:
+    if not isinstance(form, StructForm):
+        return form
+    fields = (_with_constants(field, f"{path}.{field.name}", values) for field in form.fields)
+    constants = tuple(
+        (name.rpartition(".")[2], value)
+        for name, value in values.items()
+        if name.rpartition(".")[0] == path
+    )
+    return replace(form, fields=tuple(fields), constants=constants)
+
+
+def _with_plain_constants(form: Form) -> Form:
+    if not isinstance(form, StructForm):
+        return form
+    fields = tuple(map(_with_plain_constants, form.fields))
+    return replace(form, fields=fields, constants=plain_constants(form.constants))
+
+
+def plain_constants(constants: Iterable[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
+    """Those compile-time fields of a struct that a bundle can hold, and a loader compare."""
+    return tuple((name, value) for name, value in constants if _is_plain(value))
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return type(value) in (bool, int, float, str)
 
 
 def trace(
@@ -363,8 +402,16 @@ def _checked_argument(form: Form, annotation: Any) -> Any:
     return _jit_argument(form, annotation)
 
 
-def _with_default(form: Form, default: Any) -> Form:
-    """Record the launcher's own default of a number or a pointer: a caller may leave that out."""
+def with_default(form: Form, default: Any) -> Form:
+    """Record the launcher's own default of an argument, which a caller may then leave out.
+
+    A struct's is that of its fields, unless it has other compile-time values than are built.
+    """
+    if isinstance(form, StructForm) and is_struct_type(type(default)):
+        if any(getattr(default, name) != value for name, value in form.constants):
+            return form
+        fields = (with_default(field, getattr(default, field.name)) for field in form.fields)
+        return replace(form, fields=tuple(fields))
     if default is inspect.Parameter.empty or not isinstance(form, ScalarForm | PointerForm):
         return form
     if isinstance(form, PointerForm):
@@ -433,7 +480,7 @@ def _(form: StructForm, annotation: Any) -> Any:
     hints = inspect.get_annotations(annotation, eval_str=True)
     fields = {field.name: _checked_argument(field, hints.get(field.name)) for field in form.fields}
     try:
-        return annotation(**fields)
+        return annotation(**fields, **dict(form.constants))
     except TypeError as error:
         raise InputError(f"argument {form.name}: {error}") from None
 

@@ -256,7 +256,8 @@ class _Recorder:
                     values[parameter] = json_value(value)
                 continue
             call[parameter] = _argument(parameter, value, annotation)
-            forms.append(describe(parameter, call[parameter]))
+            form = describe(parameter, call[parameter])
+            forms.append(adapter.with_default(form, signature.parameters[parameter].default))
         if not any(isinstance(form, StreamForm) for form in forms):
             forms.append(StreamForm("stream", implicit=True))
         return Call(
@@ -309,17 +310,20 @@ def describe(name: str, argument: Any) -> Form:
     if isinstance(argument, Stream):
         return StreamForm(name)
     if is_struct_type(type(argument)):
-        fields = _struct_fields(argument)
-        return StructForm(name, tuple(describe(field, value) for field, value in fields))
+        return _struct_form(name, argument)
     return ScalarForm(name, _element_name(name, type(argument)))
 
 
-def _struct_fields(argument: Any) -> list[tuple[str, Any]]:
-    fields: list[tuple[str, Any]] = []
-    for name, kind in _effective_field_defs(type(argument)):
-        if not _is_constexpr_type(kind):
-            fields.append((name, _argument(name, getattr(argument, name), kind)))
-    return fields
+def _struct_form(name: str, argument: Any) -> StructForm:
+    fields: list[Form] = []
+    constants: list[tuple[str, Any]] = []
+    for field, kind in _effective_field_defs(type(argument)):
+        value = getattr(argument, field)
+        if _is_constexpr_type(kind):
+            constants.append((field, value))
+        else:
+            fields.append(describe(field, _argument(field, value, kind)))
+    return StructForm(name, tuple(fields), adapter.plain_constants(constants))
 
 
 def _tensor_form(name: str, argument: Any) -> TensorForm:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flyc_cli.frontends import flydsl_adapter as adapter
@@ -60,7 +60,9 @@ def trace_part(request: Request, part: Part, enter: Callable[[str], None], lower
 
 def _trace_named(request: Request, part: Part, enter: Callable[[str], None], lower: Lower) -> None:
     found = run_user_code("import", lambda: find_source(request.source))
-    constexpr = run_user_code("import", lambda: python_values(request.constexpr))
+    values = run_user_code("import", lambda: python_values(request.constexpr))
+    forms, constexpr = adapter.with_constants(request.args, values)
+    request = replace(request, args=forms)
     if len(found) == 1 and adapter.is_launcher(found[0][1]):
         _trace_launcher(request, part, found[0][1], constexpr, enter, lower)
         return

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,16 @@ from runtime_loader.checked import Fields
 from runtime_loader.errors import MissError
 from runtime_loader.format import MAGIC, Ref
 from runtime_loader.specialisation import Specialisation
+from runtime_loader.table import Table, TableRow
 from runtime_loader.target import Target
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A whole bundle. `size` is that of the file in bytes, `counts` what the build recorded."""
+    """A whole bundle. `size` is that of the file in bytes, `counts` what the build recorded.
+
+    `tables` are the tuned tables of `kernels`, by kernel.
+    """
 
     path: Path
     id: str
@@ -31,6 +35,7 @@ class Summary:
     has_stages: bool
     provenance: Mapping[str, Any]
     kernels: tuple[KernelRecord, ...]
+    tables: Mapping[str, Table]
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,33 @@ def summarise(file: BundleFile, target: Target | None = None) -> Summary:
         has_stages=file.has_stages,
         provenance=provenance if isinstance(provenance, dict) else {},
         kernels=tuple(kept),
+        tables=dict(_tables(file, kept)),
     )
+
+
+def _tables(file: BundleFile, records: Sequence[KernelRecord]) -> Iterator[tuple[str, Table]]:
+    for record in records:
+        with suppress(MissError):
+            yield record.kernel, Table(file, record.kernel)
+
+
+def table_rows(
+    file: BundleFile, kernel: str, given: Mapping[str, str], target: Target | None = None
+) -> tuple[Table, tuple[TableRow, ...]]:
+    """A kernel's tuned table, and its rows with these keys or parameters. Raises `MissError`."""
+    Catalogue(file).kernel_record(kernel)
+    table = Table(file, kernel)
+    rows = tuple(
+        row
+        for row in table.scan()
+        if (target is None or row.target == str(target)) and fits(given, {**row.params, **row.keys})
+    )
+    if not rows:
+        raise MissError(
+            f"the table of {kernel} has no such row; it is looked up with {', '.join(table.keys)} "
+            f"and has {table.rows} rows"
+        )
+    return table, rows
 
 
 def select(

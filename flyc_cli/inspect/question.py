@@ -15,6 +15,7 @@ from flyc_cli.inspect.bundle import (
     open_bundle,
     select,
     summarise,
+    table_rows,
 )
 from flyc_cli.inspect.selection import AmbiguousError
 from flyc_cli.inspect.stages import (
@@ -29,21 +30,24 @@ from flyc_cli.inspect.stages import (
 )
 from runtime_loader.bundle_file import BundleFile
 from runtime_loader.catalogue import Catalogue, KernelRecord
+from runtime_loader.errors import FlycError
 from runtime_loader.specialisation import Specialisation
+from runtime_loader.table import Table, TableRow
 from runtime_loader.target import Target
 
 if TYPE_CHECKING:
     from flyc_cli.build.build import Planned
 
-Wish: TypeAlias = Literal["all", "plan", "stage", "stages", "files", "diff"]
+Wish: TypeAlias = Literal["all", "plan", "stage", "stages", "files", "diff", "table"]
 
 
 @dataclass(frozen=True)
 class Question:
     """Which specialisations of the bundle or manifest at `path`, and what of them.
 
-    `wish` is `all`, or one thing of one specialisation: its `plan`, one `stage`, the names of all
-    `stages`, all of them as `files` in `directory`, or what each of them changed (`diff`).
+    `wish` is `all`, the tuned `table` of a kernel, or one thing of one specialisation: its `plan`,
+    one `stage`, the names of all `stages`, all of them as `files` in `directory`, or what each of
+    them changed (`diff`).
     """
 
     path: Path
@@ -71,6 +75,14 @@ class Detail:
 
     entry: Entry
     stages: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TableAnswer:
+    """Rows of a kernel's tuned table."""
+
+    table: Table
+    rows: tuple[TableRow, ...]
 
 
 @dataclass(frozen=True)
@@ -113,8 +125,8 @@ class DiffAnswer:
 
 
 Answer: TypeAlias = (
-    "Summary | Listing | Planned | Detail | PlanAnswer | StageAnswer | StagesAnswer | FilesAnswer "
-    "| DiffAnswer"
+    "Summary | Listing | Planned | Detail | TableAnswer | PlanAnswer | StageAnswer | StagesAnswer "
+    "| FilesAnswer | DiffAnswer"
 )
 
 
@@ -139,6 +151,8 @@ def _of_bundle(file: BundleFile, question: Question) -> Answer:
         if len(names) != 1:
             raise AmbiguousError([f"kernel {name}" for name in names])
         (kernel,) = names
+    if question.wish == "table":
+        return TableAnswer(*table_rows(file, kernel, question.given, question.target))
     entries = select(file, kernel, question.given, question.target)
     if len(entries) > 1:
         if question.wish == "all":
@@ -159,6 +173,9 @@ def _of_bundle(file: BundleFile, question: Question) -> Answer:
 
 def _of_manifest(question: Question) -> Answer:
     from flyc_cli.inspect import manifest
+
+    if question.wish == "table":
+        raise FlycError(f"{question.path} is a manifest; --table shows that of a bundle")
 
     planned = manifest.select(question.path, question.kernel, question.given, question.target)
     if len(planned.requests) > 1:

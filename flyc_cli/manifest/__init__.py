@@ -4,6 +4,7 @@ from flyc_cli.manifest.expand import MAX_REQUESTS, SelectionError, expand, table
 from flyc_cli.manifest.model import (
     Arg,
     ArgDefaults,
+    ConstantArg,
     Defaults,
     Device,
     EnumValue,
@@ -34,6 +35,7 @@ __all__ = [
     "MAX_REQUESTS",
     "Arg",
     "ArgDefaults",
+    "ConstantArg",
     "Defaults",
     "Device",
     "EnumValue",

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from flyc_cli.manifest.captures import example_arguments, for_target
 from flyc_cli.manifest.expressions import ExpressionError, has_template, parse_template
-from flyc_cli.manifest.forms import make_form
+from flyc_cli.manifest.forms import make_form, struct_constants
 from flyc_cli.manifest.messages import choices, nearest, shown
 from flyc_cli.manifest.model import (
     EnumValue,
@@ -330,6 +330,10 @@ class _Expansion:
                 make_form(name, arg, manifest.defaults.args, scope.resolve, spot.at(name))
                 for name, arg in kernel.args.items()
             )
+            constants = struct_constants(kernel.args, scope.resolve, spot)
+            if constants and (kernel.mlir or kernel.code_object):
+                spot.fail(f"{next(iter(constants))}: a file has no compile-time fields")
+            by_section["constexpr"] |= constants
         streams = [form.name for form in args if isinstance(form, StreamForm)]
         if len(streams) > 1:
             self._spot.at("args", streams[1]).fail(

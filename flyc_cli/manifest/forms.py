@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from flyc_cli.manifest.messages import choices, nearest, shown
 from flyc_cli.manifest.model import (
     Arg,
     ArgDefaults,
+    ConstantArg,
     Extent,
     PointerArg,
     ScalarArg,
     StructArg,
     TensorArg,
     TypeValue,
+    Value,
 )
 from flyc_cli.manifest.source import Spot
 from runtime_loader.element_types import ELEMENT_TYPES, SCALAR_TYPES
@@ -57,11 +59,26 @@ def make_form(name: str, arg: Arg, defaults: ArgDefaults, resolve: Resolve, spot
     fields = tuple(
         make_form(field, spec, defaults, resolve, spot.at("struct", field))
         for field, spec in arg.fields.items()
+        if not isinstance(spec, ConstantArg)
     )
     for form in fields:
         if isinstance(form, StreamForm):
             spot.at("struct", form.name).fail("a stream is an argument of its own, not a field")
     return StructForm(name, fields)
+
+
+def struct_constants(
+    args: Mapping[str, Arg], resolve: Resolve, spot: Spot, prefix: str = ""
+) -> dict[str, Value]:
+    """The compile-time fields of struct arguments by their path, as `config.width`."""
+    found: dict[str, Value] = {}
+    for name, arg in args.items():
+        if isinstance(arg, ConstantArg):
+            found[prefix + name] = resolve(arg.value, spot.at(name, "constexpr"))
+        elif isinstance(arg, StructArg):
+            inner = spot.at(name, "struct")
+            found |= struct_constants(arg.fields, resolve, inner, f"{prefix}{name}.")
+    return found
 
 
 def _scalar(name: str, kind: Any, defaults: ArgDefaults, spot: Spot) -> Form:

@@ -121,13 +121,20 @@ class StructArg:
 
 
 @dataclass(frozen=True)
+class ConstantArg:
+    """`{constexpr: 4}`: a compile-time field of a struct, whose value no launch passes."""
+
+    value: Value
+
+
+@dataclass(frozen=True)
 class ExampleArg:
     """A plain value that captured code is called with; it is no parameter."""
 
     value: bool | int | float | None
 
 
-Arg: TypeAlias = "TensorArg | PointerArg | ScalarArg | StructArg | ExampleArg"
+Arg: TypeAlias = "TensorArg | PointerArg | ScalarArg | StructArg | ConstantArg | ExampleArg"
 
 
 @dataclass(frozen=True)
@@ -328,6 +335,9 @@ class Source:
 @dataclass(frozen=True)
 class Request:
     """One specialisation to build. `params` are plain JSON; everything else is resolved.
+
+    `constexpr` are the launcher's compile-time values by name, and those in its struct arguments by
+    path (`config.width`).
 
     `python_path` entries are absolute; `where` is the entry or row that asked for it. `rows` are
     the keys of every row of the kernel's tuned table that means this specialisation.

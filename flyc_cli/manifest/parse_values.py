@@ -8,6 +8,7 @@ from flyc_cli.manifest.cursor import Cursor, identifier, python_name
 from flyc_cli.manifest.messages import choices, shown
 from flyc_cli.manifest.model import (
     Arg,
+    ConstantArg,
     EnumValue,
     Extent,
     ListValue,
@@ -68,10 +69,12 @@ def read_arg(cursor: Cursor) -> Arg:
         inner = cursor.fields("a struct", ("struct",))["struct"]
         members: dict[str, Arg] = {}
         for name, spec in inner.entries("fields by name"):
-            members[identifier(name, "a field", spec.spot)] = read_arg(spec)
+            members[identifier(name, "a field", spec.spot)] = _read_field(spec)
         if not members:
             inner.fail("the struct has no fields")
         return StructArg(members)
+    if "constexpr" in cursor.value:
+        cursor.fail("only a field of a struct is written {constexpr: …}; list it under constexpr")
     if not {"dtype", "shape"} & set(cursor.value):
         cursor.fail(f"expected {kinds}")
     fields = cursor.fields(
@@ -92,6 +95,13 @@ def read_arg(cursor: Cursor) -> Arg:
         layout=fields.get("layout", lambda c: c.one_of("a layout", ("static", "dynamic")), None),
         stride_bits=fields.get("stride_bits", read_stride_bits, None),
     )
+
+
+def _read_field(cursor: Cursor) -> Arg:
+    if isinstance(cursor.value, dict) and "constexpr" in cursor.value:
+        fields = cursor.fields("a compile-time field", ("constexpr",))
+        return ConstantArg(read_value(fields["constexpr"]))
+    return read_arg(cursor)
 
 
 def _extents(cursor: Cursor) -> tuple[Extent, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from flyc_cli.manifest.model import (
+    ConstantArg,
     EnumValue,
     ExampleArg,
     ListValue,
@@ -92,6 +93,8 @@ def plain(value: Any, where: str) -> Any:
         return {"pointer": value.dtype, **({} if value.align is None else {"align": value.align})}
     if isinstance(value, StructArg):
         return {"struct": plain(value.fields, where)}
+    if isinstance(value, ConstantArg):
+        return {"constexpr": single(value.value, where)}
     if isinstance(value, ExampleArg):
         return value.value
     if isinstance(value, TensorArg):

@@ -14,7 +14,9 @@ def form_text(form: Form) -> str:
     if isinstance(form, ScalarForm):
         return form.type + _optional(form)
     if isinstance(form, StructForm):
-        return "{" + ", ".join(f"{f.name}: {form_text(f)}" for f in form.fields) + "}"
+        fields = [f"{f.name}: {form_text(f)}" for f in form.fields]
+        fields += [f"{name} = {value!r}" for name, value in form.constants]
+        return "{" + ", ".join(fields) + "}"
     return "stream (implicit)" if form.implicit else "stream"
 
 

@@ -18,12 +18,14 @@ from flyc_cli.inspect.question import (
     PlanAnswer,
     StageAnswer,
     StagesAnswer,
+    TableAnswer,
 )
 from flyc_cli.output import Column, Table
 from flyc_cli.text import assignments, byte_size, counted, shown_value
 from flyc_cli.views.build import plan_json, plan_summary, plan_table
 from flyc_cli.views.forms import form_text
 from runtime_loader.specialisation import KernelEntry, Resources, Specialisation
+from runtime_loader.table import Table as TunedTable
 
 Part = str | Table
 
@@ -69,6 +71,7 @@ def _(answer: Summary) -> Iterator[Part]:
         ("targets", " ".join(answer.targets)),
         ("stages", "kept" if answer.has_stages else "not kept"),
         *_flat(answer.provenance),
+        *((f"table of {kernel}", _table_text(table)) for kernel, table in answer.tables.items()),
     ]
     width = max(len(name) for name, _ in facts)
     yield "\n".join(f"  {name:{width}}  {text}" for name, text in facts)
@@ -95,6 +98,7 @@ def _(answer: Summary) -> dict[str, Any]:
         **vars(answer),
         "path": str(answer.path),
         "kernels": [vars(record) for record in answer.kernels],
+        "tables": {kernel: _table_json(table) for kernel, table in answer.tables.items()},
     }
 
 
@@ -182,6 +186,28 @@ def _(answer: Detail) -> dict[str, Any]:
 
 
 @_parts.register
+def _(answer: TableAnswer) -> Iterator[Part]:
+    names = list(dict.fromkeys(name for row in answer.rows for name in row.params))
+    columns = (Column("target"), *map(Column, (*answer.table.keys, *names)))
+    rows = []
+    for row in answer.rows:
+        keys = [shown_value(row.keys[name]) for name in answer.table.keys]
+        params = [shown_value(row.params[name]) if name in row.params else "" for name in names]
+        rows.append((row.target, *keys, *params))
+    yield f"table of {answer.table.kernel}   {_table_text(answer.table)}"
+    yield Table(columns, rows)
+
+
+@_json.register
+def _(answer: TableAnswer) -> dict[str, Any]:
+    return {
+        "kernel": answer.table.kernel,
+        **_table_json(answer.table),
+        "found": [vars(row) for row in answer.rows],
+    }
+
+
+@_parts.register
 def _(answer: PlanAnswer) -> Iterator[Part]:
     yield plan_text(answer.spec)
 
@@ -242,6 +268,15 @@ def _(answer: DiffAnswer) -> Iterator[Part]:
 @_json.register
 def _(answer: DiffAnswer) -> dict[str, Any]:
     return {**_name_json(answer.spec), "diffs": [vars(diff) for diff in answer.diffs]}
+
+
+def _table_text(table: TunedTable) -> str:
+    keys = [f"{name} (nearest)" if name in table.nearest else name for name in table.keys]
+    return f"{counted(table.rows, 'row')}, by {', '.join(keys)}"
+
+
+def _table_json(table: TunedTable) -> dict[str, Any]:
+    return {"keys": list(table.keys), "nearest": list(table.nearest), "rows": table.rows}
 
 
 def _kernarg_parts(spec: Specialisation, index: int, kernel: KernelEntry) -> Iterator[Part]:

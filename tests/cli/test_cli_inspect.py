@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from flyc_cli.bundle_writer import write_bundle
 from tests.cli.samples import STAGES, specialisation
+from tests.unit.test_table import ROWS, table_contents
 
 ONE = ("rmsnorm", "N=4096", "dtype=bf16", "--target", "gfx942")
 
@@ -51,6 +53,42 @@ def test_one_specialisation_in_full(invoke, bundle: Path) -> None:
     assert "%8 = icmp slt i32 %7, %rows" in text
     rows = [line.split() for line in text.splitlines()]
     assert ["8", "12", "by_value", "{%x.shape[0],", "%x.stride[0]}"] in rows
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    contents = table_contents(ROWS, ("N", "dtype"), ("M",))
+    return write_bundle(tmp_path_factory.mktemp("tuned"), contents).path
+
+
+def test_a_bundle_says_how_its_tables_are_looked_up(invoke, tuned: Path) -> None:
+    line = ["table", "of", "gemm", "7", "rows,", "by", "N,", "dtype,", "M", "(nearest)"]
+    assert line in map(str.split, invoke("inspect", tuned).stdout.splitlines())
+    (table,) = json.loads(invoke("inspect", tuned, "--json").stdout)["tables"].items()
+    assert table == ("gemm", {"keys": ["N", "dtype", "M"], "nearest": ["M"], "rows": 7})
+
+
+def test_rows_of_a_table(invoke, tuned: Path) -> None:
+    lines = invoke("inspect", tuned, "gemm", "N=64", "dtype=bf16", "--table").stdout.splitlines()
+    rows = [line.split() for line in lines]
+    assert rows[1] == ["target", "N", "dtype", "M", "tile"]
+    assert rows[2:] == [
+        ["gfx942", "64", "bf16", "16", "1"],
+        ["gfx942", "64", "bf16", "64", "2"],
+        ["gfx942", "64", "bf16", "256", "4"],
+        ["gfx942:xnack-", "64", "bf16", "64", "7"],
+    ]
+    found = json.loads(invoke("inspect", tuned, "gemm", "M=-5", "--table", "--json").stdout)
+    assert found["found"] == [
+        {"target": "gfx942", "keys": {"N": 64, "dtype": "i8", "M": -5}, "params": {"tile": 5}}
+    ]
+
+
+def test_a_table_that_is_not_there(invoke, tuned: Path, bundle: Path) -> None:
+    result = invoke("inspect", tuned, "gemm", "M=3", "--table")
+    assert result.exit_code == 4
+    assert "looked up with N, dtype, M and has 7 rows" in result.stderr
+    assert invoke("inspect", bundle, "gelu", "--table").exit_code == 4
 
 
 def test_only_the_plan(invoke, bundle: Path) -> None:

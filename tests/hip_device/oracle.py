@@ -122,7 +122,7 @@ class FlyDslOracle:
             # FlyDSL asks for an architecture at import; the module's own code object decides.
             "FLYDSL_GPU_ARCH": self._targets[0].split(":")[0],
             "FLYDSL_RUNTIME_ENABLE_CACHE": "0",
-            "PYTHONPATH": str(_ROOT),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
         }
         self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         return subprocess.Popen(

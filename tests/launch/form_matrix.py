@@ -39,6 +39,15 @@ class Outer:
     inner: Inner
     half: fx.Float16
     scale: fx.Float32
+
+
+@fx.struct
+class Settings:
+    width: fx.Constexpr[int]
+    rows: fx.Uint32
+    fast: fx.Constexpr[bool]
+    inner: Inner
+    tile: fx.Constexpr[tuple]
 """
 _STRUCT: dict[str, Any] = {
     "struct": {
@@ -46,6 +55,15 @@ _STRUCT: dict[str, Any] = {
         "inner": {"struct": {"offset": "i64", "flag": "i1", "small": "u16"}},
         "half": "f16",
         "scale": "f32",
+    }
+}
+_SETTINGS: dict[str, Any] = {
+    "struct": {
+        "width": {"constexpr": 4},
+        "rows": "u32",
+        "fast": {"constexpr": True},
+        "inner": _STRUCT["struct"]["inner"],
+        "tile": {"constexpr": {"tuple": [2, 3]}},
     }
 }
 
@@ -125,6 +143,7 @@ def _struct(name: str) -> Callable[[Form, Any], str]:
         for field in form.fields:
             own = _struct("Inner") if isinstance(field, StructForm) else _number
             fields.append(f"{field.name}={own(field, values[field.name])}")
+        fields += [f"{constant}={value!r}" for constant, value in form.constants]
         return f"kernels.{name}({', '.join(fields)})"
 
     return write
@@ -235,6 +254,7 @@ def _others() -> list[Row]:
         Row("int without annotation", "i32", "", _plain),
         Row("struct", _STRUCT, "Outer", _struct("Outer")),
         Row("inner struct", _STRUCT["struct"]["inner"], "Inner", _struct("Inner")),
+        Row("struct with compile-time fields", _SETTINGS, "Settings", _struct("Settings")),
     ]
 
 

@@ -34,8 +34,10 @@ COMPILE_TIME = {
     "number": 6,
     "flag": True,
     "text": "four",
+    "ratio": 1.5,
     "mode": {"enum": "calls:Mode.LARGE"},
     "shape": {"tuple": [2, 3]},
+    "rule": {"object": "calls:tripled"},
     "dtype": {"type": "bf16"},
 }
 OUT = "flyc.from_c_void_p(fx.Int32, 4096)"
@@ -45,11 +47,28 @@ OPTIONAL = {
     "scale": (-2.25, "-2.25"),
     "flag": (False, "False"),
     "wide": (5, "fx.Uint64(5)"),
+    "config": (
+        {"count": 11, "offset": 3},
+        "kernels.Config(count=11, width=4, rule=kernels.DOUBLED, offset=3)",
+    ),
 }
 
 
 def _manifest() -> dict[str, Any]:
-    optional = {"bias": {"pointer": "f32"}, "n": "i32", "scale": "f32", "flag": "i1", "wide": "u64"}
+    config = {
+        "count": "i32",
+        "offset": "u8",
+        "width": {"constexpr": 4},
+        "rule": {"constexpr": {"object": "calls:DOUBLED"}},
+    }
+    optional = {
+        "bias": {"pointer": "f32"},
+        "n": "i32",
+        "scale": "f32",
+        "flag": "i1",
+        "wide": "u64",
+        "config": {"struct": config},
+    }
     entries: dict[str, dict[str, Any]] = {
         **{name: {"args": TWO_NUMBERS} for name in COMPUTING},
         "takes_addresses": {"args": {**TWO_NUMBERS, "out": "i64"}},
@@ -176,6 +195,7 @@ def test_what_has_a_default_may_be_left_out(calls: Calls, device: HipTestDevice)
         assert null == _launched(device, kernel, 4096)
         assert null == _launched(device, kernel.bind(out=4096))
         message = r"takes \(out, bias=\.\.\., n=\.\.\., scale=\.\.\., flag=\.\.\., wide=\.\.\., "
+        message += r"config=\.\.\., "
         with pytest.raises(ArgumentError, match=message + r"stream=None\); missing: out"):
             kernel(n=3)
 
@@ -185,6 +205,8 @@ def test_compile_time_values_of_every_kind(calls: Calls, device: HipTestDevice) 
         "number": "6",
         "flag": "True",
         "text": "'four'",
+        "ratio": "1.5",
+        "rule": "kernels.tripled",
         "mode": "kernels.Mode.LARGE",
         "shape": "(2, 3)",
         "dtype": "fx.BFloat16",

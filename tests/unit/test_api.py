@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import flyc_cli
 from flyc_cli import Kernel, Manifest, Specialisation, plan
 from flyc_cli.manifest import (
+    ConstantArg,
     EnumValue,
     ListValue,
     ManifestError,
@@ -69,7 +70,7 @@ GEMM = Kernel(
     args={
         "x": TensorArg("$dtype", ("?", "?8"), align=16),
         "p": PointerArg("f32"),
-        "s": StructArg({"n": PointerArg("i8", 16)}),
+        "s": StructArg({"n": PointerArg("i8", 16), "t": ConstantArg(TupleValue((1, 2)))}),
         "n": "i32",
         "stream": "stream",
     },

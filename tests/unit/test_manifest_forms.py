@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flyc_cli.manifest import ManifestError, expand, parse_manifest
+from flyc_cli.manifest.model import ObjectValue, Request
 from runtime_loader.element_types import ELEMENT_TYPES, SCALAR_TYPES
 from runtime_loader.signature import (
     Form,
@@ -22,7 +23,7 @@ from runtime_loader.signature import (
 )
 
 
-def forms(args: Any, params: Any = None, defaults: Any = None) -> tuple[Form, ...]:
+def request_for(args: Any, params: Any = None, defaults: Any = None) -> Request:
     data = {
         "flyc": 1,
         "name": "m",
@@ -32,7 +33,11 @@ def forms(args: Any, params: Any = None, defaults: Any = None) -> tuple[Form, ..
     }
     manifest = parse_manifest(yaml.safe_dump(data, sort_keys=False).encode(), "m.yaml", Path())
     (request,) = expand(manifest)
-    return request.args
+    return request
+
+
+def forms(args: Any, params: Any = None, defaults: Any = None) -> tuple[Form, ...]:
+    return request_for(args, params, defaults).args
 
 
 def tensor(params: Any = None, defaults: Any = None, **spec: Any) -> TensorForm:
@@ -121,6 +126,13 @@ def test_pointers_streams_and_structs() -> None:
         ),
         StreamForm("stream"),
     )
+
+
+def test_compile_time_fields_of_structs_are_values_by_path() -> None:
+    inner = {"struct": {"rule": {"constexpr": {"object": "m:f"}}, "n": "i32"}}
+    request = request_for({"s": {"struct": {"w": {"constexpr": "$t"}, "inner": inner}}}, {"t": 8})
+    assert request.constexpr == {"s.w": 8, "s.inner.rule": ObjectValue("m", "f")}
+    assert request.args == (StructForm("s", (StructForm("inner", (ScalarForm("n", "i32"),)),)),)
 
 
 @pytest.mark.parametrize(

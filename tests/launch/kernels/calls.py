@@ -1,6 +1,7 @@
 """Launchers that are called in every way, and that decide at run time what they launch."""
 
 import enum
+from collections.abc import Callable
 
 import flydsl.compiler as flyc
 import flydsl.expr as fx
@@ -30,6 +31,24 @@ def optional_kernel(out: fx.Pointer, bias: fx.Pointer, n: fx.Int32, scale: fx.Fl
     out[fx.Int64(fx.thread_idx.x)] = n + fx.Int32(scale)
 
 
+def tripled(value):
+    return value * 3
+
+
+# FlyDSL takes no other function in a struct.
+DOUBLED = lambda value: value * 2  # noqa: E731
+
+
+@fx.struct
+class Config:
+    """A struct of which half is fixed at compile time."""
+
+    count: fx.Int32
+    width: fx.Constexpr[int]
+    rule: fx.Constexpr[Callable]
+    offset: fx.Uint8
+
+
 @flyc.jit
 def with_defaults(
     out: fx.Pointer,
@@ -38,6 +57,7 @@ def with_defaults(
     scale: fx.Float32 = 0.5,
     flag: fx.Boolean = True,
     wide: fx.Uint64 = fx.Uint64(1 << 63),
+    config: Config = Config(count=-3, width=4, rule=DOUBLED, offset=200),
     stream: fx.Stream = fx.Stream(None),
 ):
     optional_kernel(out, bias, n, scale).launch(
@@ -45,6 +65,9 @@ def with_defaults(
     )
     other_kernel(out, n, fx.Int64(wide)).launch(
         grid=(1, 1, 1), block=(THREADS, 1, 1), stream=stream
+    )
+    mark_kernel(out, config.rule(config.count) + fx.Int32(config.offset)).launch(
+        grid=(config.width, 1, 1), block=(THREADS, 1, 1), stream=stream
     )
 
 
@@ -54,12 +77,15 @@ def compile_time_kernel(
     number: fx.Constexpr[int],
     flag: fx.Constexpr[bool],
     text: fx.Constexpr[str],
+    ratio: fx.Constexpr[float],
     mode: fx.Constexpr,
     shape: fx.Constexpr[tuple],
+    rule: fx.Constexpr[Callable],
     dtype: type,
     layout: fx.Layout,
 ):
     value = number + len(text) + sum(shape) + mode.value * 100 + dtype.width
+    value = rule(value) + int(ratio * 8)
     place = fx.crd2idx((fx.Int32(fx.thread_idx.x) % 4, 1), layout).unpack()
     out[fx.Int64(fx.thread_idx.x)] = fx.Int32(value if flag else -value) + fx.Int32(place)
 
@@ -70,12 +96,14 @@ def compile_time(
     number: fx.Constexpr[int],
     flag: fx.Constexpr[bool],
     text: fx.Constexpr[str],
+    ratio: fx.Constexpr[float],
     mode: fx.Constexpr,
     shape: fx.Constexpr[tuple],
+    rule: fx.Constexpr[Callable],
     dtype: type,
 ):
     layout = fx.make_layout((4, 2), (2, 1))
-    compile_time_kernel(out, number, flag, text, mode, shape, dtype, layout).launch(
+    compile_time_kernel(out, number, flag, text, ratio, mode, shape, rule, dtype, layout).launch(
         grid=(number, 1, 1), block=(THREADS, 1, 1)
     )
 
