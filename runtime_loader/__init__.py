@@ -3,6 +3,7 @@
 from runtime_loader.errors import (
     ArgumentError,
     BundleError,
+    CaptureError,
     FlycError,
     HipError,
     HipUnavailableError,
@@ -20,6 +21,7 @@ __all__ = [
     "Bound",
     "Bundle",
     "BundleError",
+    "CaptureError",
     "FlycError",
     "HipError",
     "HipUnavailableError",

@@ -5,6 +5,7 @@ LIMITS: dict[str, int]
 
 class Launcher:
     native_launches: int
+    last_launch: int
     def _prepare(
         self,
         arguments: tuple[tuple[object, ...], ...],
@@ -13,6 +14,7 @@ class Launcher:
         launch: int,
         get_device: int,
         stream_device: int,
+        is_capturing: int,
         /,
     ) -> None: ...
     def _run_program(
@@ -20,4 +22,5 @@ class Launcher:
     ) -> list[tuple[int, tuple[int, int, int], tuple[int, int, int], int, int, bytes]] | None: ...
     def each(self, calls: Iterable[Any], /) -> int: ...
 
+def tick() -> int: ...
 def inherit_vectorcall(launcher: type[Launcher], /) -> None: ...

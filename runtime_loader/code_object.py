@@ -65,7 +65,7 @@ class CodeObject:
 def read_code_object(data: bytes | memoryview) -> CodeObject:
     """Parse a code object (an ELF file). Raises `CodeObjectError`."""
     try:
-        elf = _Elf(bytes(data))
+        elf = _Elf(data)
         note = _metadata_note(elf)
         # arch-vendor-os-environment-target, where the target may hold hyphens itself.
         target = Target.parse(str(note["amdhsa.target"]).split("-", 4)[4])
@@ -87,7 +87,7 @@ class _Symbol:
 
 
 class _Elf:
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | memoryview) -> None:
         if len(data) < _EHDR.size or data[:6] != b"\x7fELF\x02\x01":
             raise CodeObjectError("not a code object: no 64-bit little-endian ELF header")
         header = _EHDR.unpack_from(data)
@@ -103,7 +103,7 @@ class _Elf:
     def read(self, offset: int, size: int) -> bytes:
         if offset + size > len(self._data):
             raise CodeObjectError("the code object is cut short")
-        return self._data[offset : offset + size]
+        return bytes(self._data[offset : offset + size])
 
     def at_address(self, address: int, size: int) -> bytes:
         for _, _, offset, start, _, file_size, _, _ in self._segments:

@@ -31,6 +31,10 @@ class PostLoadError(FlycError):
     """A kernel's module needs a function of the application, and none is registered."""
 
 
+class CaptureError(FlycError):
+    """A module would have had to be loaded while a stream is captured; it was not."""
+
+
 class HipUnavailableError(FlycError):
     """No HIP library, or no device, on this machine."""
 
@@ -41,8 +45,10 @@ class HipError(FlycError):
     `code` is the `hipError_t` number, `name` its name (HIP API reference, "Error handling").
     """
 
-    def __init__(self, call: str, code: int, name: str, text: str, doing: str) -> None:
+    def __init__(
+        self, call: str, code: int, name: str, text: str, doing: str, advice: str = ""
+    ) -> None:
         self.call = call
         self.code = code
         self.name = name
-        super().__init__(f"{call} failed with {name} ({code}: {text}) while {doing}")
+        super().__init__(f"{call} failed with {name} ({code}: {text}) while {doing}{advice}")

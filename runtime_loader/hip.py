@@ -7,6 +7,7 @@ import os
 from _thread import allocate_lock
 from ctypes import POINTER, c_char, c_char_p, c_int, c_size_t, c_uint, c_void_p
 
+from runtime_loader import hip_library
 from runtime_loader.errors import HipError, HipUnavailableError
 from runtime_loader.evaluate import ConcreteLaunch
 from runtime_loader.target import Target
@@ -15,8 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-LIBRARY_VARIABLE = "FLYC_HIP_LIBRARY"
-LIBRARY_NAMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so")
+LIBRARY_VARIABLE = hip_library.VARIABLE
+SYNC_VARIABLE = "FLYC_SYNC"
 
 # Where `char gcnArchName[256]` starts in hipDeviceProp_t: hip_runtime_api.h of ROCm/HIP, structs
 # hipDeviceProp_tR0600 (HIP 6 and 7, 1472 bytes) and hipDeviceProp_tR0000 (hip_deprecated.h). The
@@ -31,27 +32,15 @@ _NO_DEVICE_HELP = (
     "HIP_VISIBLE_DEVICES name a device?"
 )
 
-# hip_runtime_api.h: HIP_LAUNCH_PARAM_* and hipLaunchAttributeID.
+# hip_runtime_api.h: HIP_LAUNCH_PARAM_*.
 _BUFFER_POINTER, _BUFFER_SIZE, _PARAMS_END = 1, 2, 3
-_ATTRIBUTE_COOPERATIVE, _ATTRIBUTE_CLUSTER = 2, 4
 # hipStreamLegacy and hipStreamPerThread belong to whichever device is current.
 _LAST_SPECIAL_STREAM = 2
-
-
-class _LaunchAttribute(ctypes.Structure):
-    _fields_ = (("id", c_uint), ("pad", c_uint), ("value", c_uint * 16))
-
-
-class _LaunchConfig(ctypes.Structure):
-    _fields_ = (
-        ("grid", c_uint * 3),
-        ("block", c_uint * 3),
-        ("lds", c_uint),
-        ("stream", c_void_p),
-        ("attributes", POINTER(_LaunchAttribute)),
-        ("count", c_uint),
-    )
-
+# hipErrorStreamCaptureImplicit: the default stream would wait for one that is being captured.
+_CAPTURE_IMPLICIT = 906
+# hipError_t of faults that stick: an ECC error, an illegal address, a timeout, a failed assertion,
+# a failed launch.
+_FAULTS = (214, 700, 702, 710, 719)
 
 _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "hipInit": (c_uint,),
@@ -61,12 +50,17 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "hipSetDevice": (c_int,),
     "hipGetDevicePropertiesR0600": (c_void_p, c_int),
     "hipGetDeviceProperties": (c_void_p, c_int),
-    "hipModuleLoadData": (POINTER(c_void_p), c_char_p),
+    "hipDeviceSynchronize": (),
+    "hipModuleLoadData": (POINTER(c_void_p), c_void_p),
+    "hipModuleUnload": (c_void_p,),
     "hipModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p),
     "hipStreamGetDevice": (c_void_p, POINTER(c_int)),
+    "hipStreamIsCapturing": (c_void_p, POINTER(c_int)),
+    "hipStreamSynchronize": (c_void_p,),
+    "hipThreadExchangeStreamCaptureMode": (POINTER(c_int),),
     "hipModuleLaunchKernel": (c_void_p, *[c_uint] * 7, c_void_p, c_void_p, c_void_p),
     "hipModuleLaunchCooperativeKernel": (c_void_p, *[c_uint] * 7, c_void_p, c_void_p),
-    "hipDrvLaunchKernelEx": (POINTER(_LaunchConfig), c_void_p, c_void_p, c_void_p),
+    "hipDrvLaunchKernelEx": (c_void_p, c_void_p, c_void_p, c_void_p),
 }
 
 
@@ -86,6 +80,8 @@ class Device:
 class Hip:
     """An initialised HIP runtime. `path` is the library as it was found.
 
+    `synchronous`: each launch waits for its end (`FLYC_SYNC`). `lost` says of each device that met
+    a fault when and how that was first seen.
     Every method raises `HipError` with what was being done when a call fails, and
     `HipUnavailableError` when there is no device, or in a child that was forked after HIP was
     initialised.
@@ -93,6 +89,8 @@ class Hip:
 
     def __init__(self, library: ctypes.CDLL, path: str) -> None:
         self.path = path
+        self.synchronous = os.environ.get(SYNC_VARIABLE, "0") not in ("", "0")
+        self.lost: dict[int, str] = {}
         self._library = library
         self._calls: dict[str, Any] = {}
         self._devices: dict[int, Device] = {}
@@ -115,12 +113,12 @@ class Hip:
     def version(self) -> int:
         """The number that hipRuntimeGetVersion gives, such as 70051831 for HIP 7.0."""
         value = c_int()
-        self._call("hipRuntimeGetVersion", "asking for HIP's version", ctypes.byref(value))
+        self.call("hipRuntimeGetVersion", "asking for HIP's version", ctypes.byref(value))
         return value.value
 
     def device_count(self) -> int:
         count = c_int()
-        self._call("hipGetDeviceCount", "counting devices", ctypes.byref(count))
+        self.call("hipGetDeviceCount", "counting devices", ctypes.byref(count))
         return count.value
 
     def current_device(self) -> int:
@@ -132,8 +130,16 @@ class Hip:
             raise self.error("hipGetDevice", code, "asking for the current device")
         return ordinal.value
 
+    def ordinal_or_none(self) -> int | None:
+        """The current device's, or None when a fault keeps HIP from answering that."""
+        ordinal = c_int()
+        return None if self._get_device(ctypes.byref(ordinal)) else ordinal.value
+
     def set_device(self, ordinal: int) -> None:
-        self._call("hipSetDevice", f"making device {ordinal} current", ordinal)
+        self.check_process()
+        code = self._function("hipSetDevice")(ordinal)
+        if code:
+            raise self.error("hipSetDevice", code, f"making device {ordinal} current", ordinal)
 
     def device(self, ordinal: int | None = None) -> Device:
         """The device of that ordinal, by default the current one."""
@@ -149,20 +155,34 @@ class Hip:
         self._devices[ordinal] = device
         return device
 
-    def load_module(self, image: bytes, doing: str) -> int:
+    def load_module(self, image: bytes | memoryview, doing: str) -> int:
         """Load a code object on the current device.
 
         HIP keeps reading `image` (ROCm/clr: the program is added without a copy), so it must stay
         alive, unmoved, as long as the module.
         """
+        where: bytes | int
+        if isinstance(image, memoryview):
+            from runtime_loader.buffers import address_of
+
+            where = address_of(image)
+        else:
+            where = image
         module = c_void_p()
-        self._call("hipModuleLoadData", doing, ctypes.byref(module), image)
+        self.call("hipModuleLoadData", doing, ctypes.byref(module), where)
         return self._handle(module, "hipModuleLoadData", doing)
+
+    def unload_module(self, module: int, doing: str) -> None:
+        self.call("hipModuleUnload", doing, module)
+
+    def synchronise(self, doing: str) -> None:
+        """Wait for all work of the current device."""
+        self.call("hipDeviceSynchronize", doing)
 
     def function(self, module: int, symbol: str, doing: str) -> int:
         """The handle of a kernel in a module."""
         function = c_void_p()
-        self._call("hipModuleGetFunction", doing, ctypes.byref(function), module, symbol.encode())
+        self.call("hipModuleGetFunction", doing, ctypes.byref(function), module, symbol.encode())
         return self._handle(function, "hipModuleGetFunction", doing)
 
     def stream_device(self, stream: int) -> int | None:
@@ -171,23 +191,43 @@ class Hip:
         if stream <= _LAST_SPECIAL_STREAM or not hasattr(self._library, "hipStreamGetDevice"):
             return None
         ordinal = c_int()
-        self._call("hipStreamGetDevice", f"using stream {stream:#x}", stream, ctypes.byref(ordinal))
+        self.call("hipStreamGetDevice", f"using stream {stream:#x}", stream, ctypes.byref(ordinal))
         return ordinal.value
+
+    def is_captured(self, stream: int) -> bool:
+        """Whether launches on a stream go into a graph; of the default stream, whether any stream
+        is being captured that waits for it."""
+        if not hasattr(self._library, "hipStreamIsCapturing"):
+            return False
+        self.check_process()
+        status = c_int()
+        code = self._function("hipStreamIsCapturing")(stream, ctypes.byref(status))
+        if code and code != _CAPTURE_IMPLICIT:
+            raise self.error("hipStreamIsCapturing", code, f"using stream {stream:#x}")
+        return bool(code or status.value)
 
     def launch(
         self, function: int, launch: ConcreteLaunch, offsets: tuple[int, ...], doing: str
     ) -> None:
         """Launch one kernel; `offsets` are those of its parameters in the packed kernarg."""
-        if launch.cluster is not None or launch.cooperative:
-            self._launch_with_attributes(function, launch, offsets, doing)
+        if launch.cluster is None and not launch.cooperative:
+            size = (*launch.grid, *launch.block, launch.lds)
+            self.launch_packed(function, size, launch.stream, launch.kernarg, doing)
             return
-        size = (*launch.grid, *launch.block, launch.lds)
-        self.launch_packed(function, size, launch.stream, launch.kernarg, doing)
+        from runtime_loader.launch_attributes import launch_with_attributes  # few kernels need it
+
+        if self.synchronous:
+            self._wait(launch.stream, f"waiting for what ran before {doing}")
+        launch_with_attributes(self, function, launch, offsets, doing)
+        if self.synchronous:
+            self._wait(launch.stream, f"{doing}, until its end")
 
     def launch_packed(
         self, function: int, size: tuple[int, ...], stream: int, kernarg: bytes, doing: str
     ) -> None:
         """A plain launch; `size` is grid, block and dynamic LDS."""
+        if self.synchronous:
+            self._wait(stream, f"waiting for what ran before {doing}")
         spare = self._spare_buffers.setdefault(len(kernarg), [])
         try:
             buffer = spare.pop()  # for this launch alone: other threads launch meanwhile
@@ -199,51 +239,26 @@ class Hip:
         spare.append(buffer)
         if code:
             raise self.error("hipModuleLaunchKernel", code, doing)
+        if self.synchronous:
+            self._wait(stream, f"{doing}, until its end")
 
-    def _launch_with_attributes(
-        self, function: int, launch: ConcreteLaunch, offsets: tuple[int, ...], doing: str
-    ) -> None:
-        """The launches that take no `extra`: HIP wants one pointer for each parameter.
+    def _wait(self, stream: int, doing: str) -> None:
+        if not self.is_captured(stream):
+            self.call("hipStreamSynchronize", doing, stream)
 
-        (hipModuleLaunchCooperativeKernel has no such argument, and hipDrvLaunchKernelEx of HIP 7
-        does not pass it on.)
-        """
-        buffer = (c_char * len(launch.kernarg)).from_buffer_copy(launch.kernarg)
-        start = ctypes.addressof(buffer)
-        params = (c_void_p * len(offsets))(*[start + offset for offset in offsets])
-        if launch.cluster is None:
-            self._call(
-                "hipModuleLaunchCooperativeKernel",
-                doing,
-                *(function, *launch.grid, *launch.block, launch.lds, launch.stream, params),
-            )
-            return
-        attributes = (_LaunchAttribute * 2)()
-        attributes[0].id = _ATTRIBUTE_CLUSTER
-        attributes[0].value[:3] = launch.cluster
-        attributes[1].id = _ATTRIBUTE_COOPERATIVE
-        attributes[1].value[0] = 1
-        config = _LaunchConfig(
-            (c_uint * 3)(*launch.grid),
-            (c_uint * 3)(*launch.block),
-            launch.lds,
-            launch.stream,
-            attributes,
-            2 if launch.cooperative else 1,
-        )
-        self._call("hipDrvLaunchKernelEx", doing, ctypes.byref(config), function, params, None)
+    def launch_addresses(self, captures: bool) -> tuple[int, int, int, int]:
+        """Where hipModuleLaunchKernel, hipGetDevice, hipStreamGetDevice and hipStreamIsCapturing
+        are.
 
-    def launch_addresses(self) -> tuple[int, int, int]:
-        """Where hipModuleLaunchKernel, hipGetDevice and hipStreamGetDevice are.
-
-        The last two are 0 when there is nothing to ask: with one device, everything is on it.
+        The second and third are 0 when there is nothing to ask: with one device, everything is on
+        it. The last is 0 unless `captures` matter.
         """
         launch = _address(self._launch_kernel)
+        is_capturing = self._address_if_there("hipStreamIsCapturing") if captures else 0
         if self.single_device():
-            return launch, 0, 0
-        tells = hasattr(self._library, "hipStreamGetDevice")
-        stream_device = _address(self._function("hipStreamGetDevice")) if tells else 0
-        return launch, _address(self._get_device), stream_device
+            return launch, 0, 0, is_capturing
+        stream_device = self._address_if_there("hipStreamGetDevice")
+        return launch, _address(self._get_device), stream_device, is_capturing
 
     def single_device(self) -> bool:
         """Whether the process has one device, so that no current device can be another."""
@@ -261,14 +276,21 @@ class Hip:
                 "method, or fork before the first kernel is loaded"
             )
 
-    def error(self, call: str, code: int, doing: str) -> HipError | HipUnavailableError:
-        """What to raise for a failed call."""
-        error = HipError(call, code, self._name(code), self._text(code), doing)
+    def error(
+        self, call: str, code: int, doing: str, ordinal: int | None = None
+    ) -> HipError | HipUnavailableError:
+        """What to raise for a failed call about that device, by default the current one."""
+        advice = ""
+        if code in _FAULTS:
+            from runtime_loader.faults import advice_on_fault
+
+            advice = advice_on_fault(self, f"{doing}: {self._name(code)}", ordinal)
+        error = HipError(call, code, self._name(code), self._text(code), doing, advice)
         if code == _NO_DEVICE:
             return HipUnavailableError(f"HIP has no device: {error}. {_NO_DEVICE_HELP}")
         return error
 
-    def _call(self, name: str, doing: str, *args: Any) -> None:
+    def call(self, name: str, doing: str, *args: Any) -> None:
         self.check_process()
         code = self._function(name)(*args)
         if code:
@@ -282,6 +304,9 @@ class Hip:
             function.argtypes = _PROTOTYPES[name]
             self._calls[name] = function
         return function
+
+    def _address_if_there(self, name: str) -> int:
+        return _address(self._function(name)) if hasattr(self._library, name) else 0
 
     def _text_function(self, name: str) -> Any:
         function = self._symbol(name)
@@ -314,7 +339,7 @@ class Hip:
         call = newest if hasattr(self._library, newest) else oldest
         offset = _ARCH_NAME_OFFSET[call]
         properties = ctypes.create_string_buffer(_PROPERTIES_ROOM)
-        self._call(call, f"asking what device {ordinal} is", properties, ordinal)
+        self.call(call, f"asking what device {ordinal} is", properties, ordinal)
         field = properties.raw[offset : offset + _ARCH_NAME_SIZE]
         return field.split(b"\0")[0].decode(errors="replace")
 
@@ -342,42 +367,13 @@ _runtime: Hip | None = None
 
 
 def runtime() -> Hip:
-    """This process's HIP, found and initialised by the first call.
+    """This process's HIP, found (see `hip_library`) and initialised by the first call.
 
-    `FLYC_HIP_LIBRARY` names the library; otherwise one that the process has already loaded (torch
-    brings its own) goes before the system's. Raises `HipUnavailableError`.
+    Raises `HipUnavailableError`.
     """
     global _runtime
     if _runtime is None:
         with _lock:
             if _runtime is None:
-                _runtime = open_library()
+                _runtime = Hip(*hip_library.find_library())
     return _runtime
-
-
-def open_library() -> Hip:
-    """Find, bind and initialise HIP."""
-    override = os.environ.get(LIBRARY_VARIABLE)
-    if override:
-        try:
-            return Hip(ctypes.CDLL(override), override)
-        except OSError as error:
-            raise HipUnavailableError(
-                f"{LIBRARY_VARIABLE}={override} cannot be loaded: {error}"
-            ) from None
-    for name in LIBRARY_NAMES:
-        try:
-            return Hip(ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_NOW), name)
-        except OSError:
-            continue
-    failures = []
-    for name in LIBRARY_NAMES:
-        try:
-            return Hip(ctypes.CDLL(name), name)
-        except OSError as error:
-            failures.append(f"\n  {name}: {error}")
-    raise HipUnavailableError(
-        "no HIP runtime library could be loaded; tried:"
-        + "".join(failures)
-        + f"\nInstall ROCm's HIP runtime, or set {LIBRARY_VARIABLE} to its libamdhip64.so"
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
 
 from runtime_loader.binding import Binder, slot_names
 from runtime_loader.errors import ArgumentError, PlanError
@@ -11,6 +12,11 @@ from runtime_loader.hip import Device, Hip
 from runtime_loader.program import ProgramCompiler
 from runtime_loader.signature import StreamForm
 from runtime_loader.specialisation import Specialisation
+
+try:
+    from runtime_loader._native import tick
+except ImportError:  # installed where no compiler was
+    tick = count(1).__next__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,16 +30,25 @@ class Kernel:
     """One specialisation on one device.
 
     `specialisation` is its record, `label` how messages name it, `device` where it was loaded.
+    `on_capture` is called before each call that launches into a graph. `last_launch` is the number
+    of the last call that launched, among those of all kernels, and 0 if there was none.
     """
 
     def __init__(
-        self, hip: Hip, device: Device, spec: Specialisation, functions: Sequence[int]
+        self,
+        hip: Hip,
+        device: Device,
+        spec: Specialisation,
+        functions: Sequence[int],
+        on_capture: Callable[[], None] | None = None,
     ) -> None:
         self.specialisation = spec
         self.label = spec.label()
         self.device = device
         self._hip = hip
         self._functions = functions
+        self._on_capture = on_capture
+        self.last_launch = 0
         self._binder = Binder(spec.signature, self.label, device)
         self._evaluator: Evaluator | None = None
         self._straight: Callable[..., Launches | None] | None = None
@@ -63,10 +78,11 @@ class Kernel:
         if launches is None:
             self.launch_slots(self._binder.bind(args, named))
             return
-        self._check_device([stream for _, _, stream, _ in launches])
+        self._check_streams([stream for _, _, stream, _ in launches])
         launch, functions, doing = self._hip.launch_packed, self._functions, self._doing
         for kernel, size, stream, kernarg in launches:
             launch(functions[kernel], size, stream, kernarg, doing[kernel])
+        self.last_launch = tick()
 
     def _make_straight(self) -> Callable[..., Launches | None]:
         from runtime_loader.straight import straight_code
@@ -97,11 +113,12 @@ class Kernel:
     def launch_slots(self, slots: list[int]) -> None:
         """Launch with the host slots that binding gave (`Binder.bind`)."""
         launches = self._evaluate(slots)
-        self._check_device([launch.stream for launch in launches])
+        self._check_streams([launch.stream for launch in launches])
         hip = self._hip
         for launch in launches:
             kernel = launch.kernel
             hip.launch(self._functions[kernel], launch, self._offsets[kernel], self._doing[kernel])
+        self.last_launch = tick()
 
     def _evaluate(self, slots: list[int]) -> list[ConcreteLaunch]:
         if self._evaluator is None:
@@ -134,6 +151,12 @@ class Kernel:
                 f"was compiled for at most {kernel.resources.max_workgroup} workitems in a "
                 f"workgroup. Nothing was launched; {self._inputs(slots)}"
             )
+
+    def _check_streams(self, streams: list[int]) -> None:
+        """Refuse streams of another device, or another device as the current one."""
+        self._check_device(streams)
+        if self._on_capture is not None and any(self._hip.is_captured(s) for s in streams if s):
+            self._on_capture()
 
     def _check_device(self, streams: list[int]) -> None:
         if self._hip.single_device():

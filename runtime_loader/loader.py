@@ -53,11 +53,13 @@ def load(
 class Bundle:
     """An open bundle: kernels by name and parameters, for the devices of this machine.
 
-    Kernels that it gave stay usable after `close`.
+    Kernels that it gave stay usable after `close`. With `keep=False` their modules may be unloaded
+    once they are gone (`runtime_loader.modules`); launches then cost a question about captures.
     """
 
-    def __init__(self, file: BundleFile) -> None:
+    def __init__(self, file: BundleFile, *, keep: bool = True) -> None:
         self._file = file
+        self._keep = keep
         self.path = file.path
         self.id = file.id
         self._catalogue = Catalogue(file)
@@ -84,7 +86,8 @@ class Bundle:
         `device` is an ordinal, by default the current device; the most specific code object that
         it can run is taken. Parameters that have only one value in the bundle may be left out.
         Nothing is ever compiled: `MissError` says what is there instead. Also raises
-        `HipUnavailableError`, `HipError`, and `BundleError` when the bundle is damaged.
+        `HipUnavailableError`, `HipError`, `CaptureError`, and `BundleError` when the bundle is
+        damaged.
         """
         where = hip.runtime().device(device)
         spec, ref = self._catalogue.select(name, params, where)
@@ -151,7 +154,9 @@ class Bundle:
         def image() -> bytes | memoryview:
             return self._file.blob(ref, MAX_BLOB)
 
-        return make_kernel(runtime, device, spec, load_functions(runtime, device, spec, image))
+        functions = load_functions(runtime, device, spec, image, keep=self._keep)
+        on_capture = None if self._keep else functions.keep
+        return make_kernel(runtime, device, spec, functions, on_capture)
 
     def __enter__(self) -> Bundle:
         return self

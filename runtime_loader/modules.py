@@ -1,17 +1,22 @@
 """Loaded code objects: one HIP module for each (content, device), whoever asks for it first.
 
-Modules stay loaded as long as the process: a captured graph may hold their kernels.
+Modules stay loaded as long as the process, because a captured graph may hold their kernels. Those
+that were only ever loaded with `keep=False`, and of which no launch was captured, may be unloaded
+once nothing refers to their functions any more (`unload_unused`).
 """
 
 from __future__ import annotations
 
 from _thread import allocate_lock
+from _weakref import ref
 from collections.abc import Callable, Sequence
 
+from runtime_loader.capture import refuse_capture, refused_by_hip, undisturbed
 from runtime_loader.code_object import CodeObject, CodeObjectError, read_code_object
-from runtime_loader.errors import BundleError
+from runtime_loader.errors import BundleError, HipError
 from runtime_loader.hip import Device, Hip
 from runtime_loader.post_load import post_load_functions
+from runtime_loader.records import dataclass
 from runtime_loader.specialisation import KernargLayout, Specialisation
 
 
@@ -20,11 +25,49 @@ class Module:
 
     def __init__(self) -> None:
         self.lock = allocate_lock()
-        self.image = b""  # HIP reads it as long as the module lives
+        self.kept = False  # for ever, whatever refers to it
+        self.users: dict[int, ref[Functions]] = {}  # by id; none are counted once it is kept
+        self.forget()
+
+    def forget(self) -> None:
+        """As nothing loaded."""
+        self.image: bytes | memoryview = b""  # HIP reads it as long as the module lives
         self.code_object: CodeObject | None = None
         self.handle = 0
         self.functions: dict[str, int] = {}
         self.post_loaded: set[str] = set()
+
+    def lend(self, handles: Sequence[int]) -> Functions:
+        """These handles, as a use of the module for as long as they live."""
+        functions = Functions(self, handles)
+        if not self.kept:
+            number, users = id(functions), self.users
+            users[number] = ref(functions, lambda _: users.pop(number, None))
+        return functions
+
+
+class Functions(list[int]):
+    """The handles of a specialisation's kernels, valid as long as this object lives."""
+
+    __slots__ = ("__weakref__", "_module")
+
+    def __init__(self, module: Module, handles: Sequence[int]) -> None:
+        super().__init__(handles)
+        self._module = module
+
+    def keep(self) -> None:
+        """Never unload the module: a graph holds its kernels."""
+        self._module.kept = True
+
+
+@dataclass(frozen=True)
+class Unloaded:
+    """What `unload_unused` did: `modules` that it unloaded, their `size` in bytes, and those that
+    it could not unload, each with the reason."""
+
+    modules: int
+    size: int
+    failed: tuple[str, ...]
 
 
 _modules: dict[tuple[Hip, str, int], Module] = {}
@@ -32,22 +75,32 @@ _modules_lock = allocate_lock()
 
 
 def load_functions(
-    hip: Hip, device: Device, spec: Specialisation, image: Callable[[], bytes | memoryview]
-) -> list[int]:
+    hip: Hip,
+    device: Device,
+    spec: Specialisation,
+    image: Callable[[], bytes | memoryview],
+    *,
+    keep: bool = True,
+    stream: int = 0,
+) -> Functions:
     """The function handles of a specialisation's kernels on a device, loading what is needed.
 
     `image` gives the verified bytes of its code object; it is called by the first thread that
     needs them. The kernarg layouts of the specialisation are checked against the code object's
     own metadata before HIP sees it, and its post-load functions have run on the module afterwards.
-    Raises `BundleError`, `PostLoadError` and `HipError`.
+    With `keep=False` the module may be unloaded once no such handles are in use. `stream` is the
+    one to be launched on, if that is known: nothing is loaded while it is captured.
+    Raises `BundleError`, `CaptureError`, `PostLoadError` and `HipError`.
     """
     hip.check_process()
     key = (hip, spec.code_object, device.ordinal)
     with _modules_lock:
         module = _modules.setdefault(key, Module())
     with module.lock:
+        if not module.handle:
+            refuse_capture(hip, device, stream, f"{spec.label()} on {device}")
         if module.code_object is None:
-            module.image = bytes(image())
+            module.image = image()
             module.code_object = _parse(module.image, spec)
         _check(module.code_object, spec)
         symbols = [kernel.symbol for kernel in spec.kernels]
@@ -59,7 +112,43 @@ def load_functions(
             if name not in module.post_loaded:
                 _on_device(hip, device, _call(function, module.handle))
                 module.post_loaded.add(name)
-        return [module.functions[symbol] for symbol in symbols]
+        module.kept = module.kept or keep
+        return module.lend([module.functions[symbol] for symbol in symbols])
+
+
+def unload_unused(hip: Hip) -> Unloaded:
+    """Unload the modules whose functions nothing uses, nor any graph, once their work is done.
+
+    Waits for the devices that have such modules. Launches and captures may go on meanwhile, in
+    this thread and in others. A module that HIP does not unload stays, for the next attempt.
+    """
+    hip.check_process()
+    with _modules_lock:
+        known = [(key, module) for key, module in _modules.items() if key[0] is hip]
+    modules = size = 0
+    failed = []
+    for (_, content, ordinal), module in known:
+        with module.lock:
+            if not module.handle or module.kept or module.users:
+                continue
+            try:
+                _unload(hip, hip.device(ordinal), module.handle, content)
+            except HipError as error:
+                failed.append(str(error))
+                continue
+            modules, size = modules + 1, size + len(module.image)
+            module.forget()
+    return Unloaded(modules, size, tuple(failed))
+
+
+def _unload(hip: Hip, device: Device, handle: int, content: str) -> None:
+    doing = f"unloading code object {content[:16]} from {device}"
+
+    def unload() -> None:
+        hip.synchronise(doing)
+        hip.unload_module(handle, doing)
+
+    undisturbed(hip, lambda: _on_device(hip, device, unload))
 
 
 def _call(function: Callable[[int], object], handle: int) -> Callable[[], None]:
@@ -74,7 +163,10 @@ def _load(
 ) -> None:
     where = f"{spec.code_object[:16]} of {spec.label()} on {device}"
     if not module.handle:
-        module.handle = hip.load_module(module.image, f"loading code object {where}")
+        try:
+            module.handle = hip.load_module(module.image, f"loading code object {where}")
+        except HipError as error:
+            raise refused_by_hip(error, f"{spec.label()} on {device}") from None
     for symbol in symbols:
         module.functions[symbol] = hip.function(
             module.handle, symbol, f"finding kernel {symbol} in code object {where}"
@@ -94,7 +186,7 @@ def _on_device(hip: Hip, device: Device, action: Callable[[], object]) -> None:
         hip.set_device(before)
 
 
-def _parse(image: bytes, spec: Specialisation) -> CodeObject:
+def _parse(image: bytes | memoryview, spec: Specialisation) -> CodeObject:
     try:
         return read_code_object(image)
     except CodeObjectError as error:

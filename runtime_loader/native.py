@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from runtime_loader.hip import Device, Hip
 from runtime_loader.kernel import Kernel
@@ -24,10 +24,19 @@ def enabled() -> bool:
     return BUILT and os.environ.get(VARIABLE) != "0"
 
 
-def make_kernel(hip: Hip, device: Device, spec: Specialisation, functions: Sequence[int]) -> Kernel:
-    """The kernel of a specialisation that was loaded: native where it can be."""
-    if enabled():
-        kernel = native_kernel.NativeKernel(hip, device, spec, functions)
+def make_kernel(
+    hip: Hip,
+    device: Device,
+    spec: Specialisation,
+    functions: Sequence[int],
+    on_capture: Callable[[], None] | None = None,
+) -> Kernel:
+    """The kernel of a specialisation that was loaded: native where it can be.
+
+    Launches that wait for their end (`FLYC_SYNC`) are made by the Python code.
+    """
+    if enabled() and not hip.synchronous:
+        kernel = native_kernel.NativeKernel(hip, device, spec, functions, on_capture)
         if kernel.is_native:
             return kernel
-    return Kernel(hip, device, spec, functions)
+    return Kernel(hip, device, spec, functions, on_capture)

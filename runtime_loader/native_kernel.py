@@ -7,7 +7,7 @@ call. So what is accepted, what is launched and what errors say do not depend on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from runtime_loader import _native
 from runtime_loader.binding import Binder
@@ -27,9 +27,14 @@ class NativeKernel(_native.Launcher, Kernel):
     """
 
     def __init__(
-        self, hip: Hip, device: Device, spec: Specialisation, functions: Sequence[int]
+        self,
+        hip: Hip,
+        device: Device,
+        spec: Specialisation,
+        functions: Sequence[int],
+        on_capture: Callable[[], None] | None = None,
     ) -> None:
-        Kernel.__init__(self, hip, device, spec, functions)
+        Kernel.__init__(self, hip, device, spec, functions, on_capture)
         self.compiler = self._compiler()
         program = self.compiler.compile()
         self.is_native = _prepare(self, self, spec.signature, self._binder, program)
@@ -69,10 +74,9 @@ def _prepare(
     """Give a launcher what its calls need; False when that is beyond its bounds."""
     if program is None or len(forms) > _native.LIMITS["arguments"] or not _fits(program):
         return False
-    launch, get_device, stream_device = kernel._hip.launch_addresses()
+    addresses = kernel._hip.launch_addresses(kernel._on_capture is not None)
     ordinal = kernel.device.ordinal
-    arguments = describe(forms, binder, ordinal)
-    launcher._prepare(arguments, program, ordinal, launch, get_device, stream_device)
+    launcher._prepare(describe(forms, binder, ordinal), program, ordinal, *addresses)
     return True
 
 

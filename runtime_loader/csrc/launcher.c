@@ -14,6 +14,7 @@ typedef int (*LaunchKernel)(void *function, unsigned grid_x, unsigned grid_y, un
                             void *stream, void **params, void **extra);
 typedef int (*GetDevice)(int *device);
 typedef int (*StreamDevice)(void *stream, int *device);
+typedef int (*StreamIsCapturing)(void *stream, int *status);
 
 /* hip_runtime_api.h: HIP_LAUNCH_PARAM_*; the special streams belong to no device. */
 #define BUFFER_POINTER ((void *)1)
@@ -28,10 +29,11 @@ typedef struct {
     bool ready;
     int ordinal;
     unsigned generation;
-    unsigned long long launch_count;
+    unsigned long long launch_count, last_launch; /* how many; when, by launch_clock */
     LaunchKernel launch_kernel;
     GetDevice get_device;       /* NULL where there is only one device */
     StreamDevice stream_device; /* likewise, and where HIP cannot tell */
+    StreamIsCapturing is_capturing; /* NULL unless the Python code must know of captures */
     Argument *arguments;
     Program program;
 } Launcher;
@@ -39,6 +41,14 @@ typedef struct {
 /* Counts the forks between this process and the one that imported the module. */
 static unsigned fork_generation;
 static void count_fork(void) { fork_generation++; }
+
+/* Counts calls that launched, so that the last of them can be named when a device fails. */
+static unsigned long long launch_clock;
+
+PyObject *launcher_tick(PyObject *module, PyObject *none) {
+    (void)module, (void)none;
+    return PyLong_FromUnsignedLongLong(++launch_clock);
+}
 
 static PyObject *str_in_python;
 
@@ -118,6 +128,18 @@ static bool right_device(const Launcher *self, const Batch *batch) {
     return true;
 }
 
+/* Does any launch go into a graph, as far as that has to be known? */
+static bool captured(const Launcher *self, const Batch *batch) {
+    for (uint32_t n = 0; self->is_capturing != NULL && n < batch->count; n++) {
+        void *stream = batch->launches[n].stream;
+        int status = 0;
+        if (stream != NULL && (self->is_capturing(stream, &status) != 0 || status != 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Makes the launches; the error of the first that fails, whose number `failed` then holds. */
 static int launch_all(LaunchKernel launch_kernel, Batch *batch, uint32_t *failed) {
     for (uint32_t n = 0; n < batch->count; n++) {
@@ -145,7 +167,8 @@ static Outcome launch(Launcher *self, PyObject *const *values) {
         }
     }
     if (fork_generation != self->generation ||
-        program_run(&self->program, slots, &batch) != DONE || !right_device(self, &batch)) {
+        program_run(&self->program, slots, &batch) != DONE || !right_device(self, &batch) ||
+        captured(self, &batch)) {
         return DECLINED;
     }
     uint32_t failed = 0;
@@ -155,6 +178,7 @@ static Outcome launch(Launcher *self, PyObject *const *values) {
     Py_END_ALLOW_THREADS
     if (code == 0) {
         self->launch_count += batch.count;
+        self->last_launch = ++launch_clock;
         return DONE;
     }
     self->launch_count += failed;
@@ -258,20 +282,22 @@ static bool read_arguments(Launcher *self, PyObject *arguments) {
 }
 
 PyDoc_STRVAR(prepare_doc,
-             "_prepare(arguments, program, ordinal, launch, get_device, stream_device)\n\n"
-             "Make it ready. The last three are addresses of HIP's functions, or 0 for a check\n"
+             "_prepare(arguments, program, ordinal, launch, get_device, stream_device,\n"
+             "         is_capturing)\n\n"
+             "Make it ready. The last four are addresses of HIP's functions, or 0 for a check\n"
              "that is not needed. Raises ValueError for what is out of the native code's bounds.");
 
 static PyObject *launcher_prepare(PyObject *object, PyObject *args) {
     Launcher *self = (Launcher *)object;
     PyObject *arguments, *program;
-    unsigned long long launch_kernel, get_device, stream_device;
+    unsigned long long launch_kernel, get_device, stream_device, is_capturing;
     if (self->ready) {
         PyErr_SetString(PyExc_ValueError, "native launcher: it is already prepared");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "O!O!iKKK", &PyTuple_Type, &arguments, &PyTuple_Type, &program,
-                          &self->ordinal, &launch_kernel, &get_device, &stream_device)) {
+    if (!PyArg_ParseTuple(args, "O!O!iKKKK", &PyTuple_Type, &arguments, &PyTuple_Type, &program,
+                          &self->ordinal, &launch_kernel, &get_device, &stream_device,
+                          &is_capturing)) {
         return NULL;
     }
     if (launch_kernel == 0) {
@@ -281,6 +307,7 @@ static PyObject *launcher_prepare(PyObject *object, PyObject *args) {
     self->launch_kernel = (LaunchKernel)(uintptr_t)launch_kernel;
     self->get_device = (GetDevice)(uintptr_t)get_device;
     self->stream_device = (StreamDevice)(uintptr_t)stream_device;
+    self->is_capturing = (StreamIsCapturing)(uintptr_t)is_capturing;
     self->generation = fork_generation;
     if (!program_read(&self->program, program) || !read_arguments(self, arguments)) {
         forget(self);
@@ -373,6 +400,8 @@ static PyMemberDef launcher_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Launcher, vectorcall), READONLY, NULL},
     {"native_launches", T_ULONGLONG, offsetof(Launcher, launch_count), READONLY,
      "How many kernels this object has launched without Python code."},
+    {"last_launch", T_ULONGLONG, offsetof(Launcher, last_launch), 0,
+     "When it last launched: the number of the call among all; 0 for never."},
     {NULL, 0, 0, 0, NULL},
 };
 

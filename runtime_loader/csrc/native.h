@@ -135,5 +135,7 @@ Outcome argument_bind(Argument *argument, PyObject *value, uint64_t *values);
 /* --- launcher.c --- */
 
 bool launcher_setup(PyObject *module);
+/* The number of the next call that launches. */
+PyObject *launcher_tick(PyObject *module, PyObject *none);
 
 #endif

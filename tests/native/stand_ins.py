@@ -74,7 +74,7 @@ class NativeBinder(_native.Launcher):
         address = ctypes.cast(self._launch, c_void_p).value
         assert address
         arguments = describe(signature, self._python, device.ordinal)
-        self._prepare(arguments, program, device.ordinal, address, 0, 0)
+        self._prepare(arguments, program, device.ordinal, address, 0, 0, 0)
 
     def bind(self, args: tuple[object, ...], named: Mapping[str, object]) -> list[int]:
         self._slots: list[int] | None = None
@@ -106,7 +106,7 @@ class NativeEvaluator(_native.Launcher):
         program = ProgramCompiler(plan, kernels).compile()
         if program is not None and all(layout.size <= 4096 for layout in layouts):
             arguments = tuple((0, n, 1, None, f"a{n}", False, ()) for n in range(len(plan.inputs)))
-            self._prepare(arguments, program, 0, 1, 0, 0)
+            self._prepare(arguments, program, 0, 1, 0, 0, 0)
             self._ready = True
 
     def __call__(self, slots: Sequence[int]) -> list[ConcreteLaunch]:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from runtime_loader import hip
+from runtime_loader import hip, hip_library
 from runtime_loader.errors import HipError, HipUnavailableError
 
 
 def test_an_override_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLYC_HIP_LIBRARY", "/no/such/libamdhip64.so")
     with pytest.raises(HipUnavailableError, match=r"^FLYC_HIP_LIBRARY=/no/such/libamdhip64\.so "):
-        hip.open_library()
+        hip_library.find_library()
 
 
 def test_no_library_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("libno-such-hip.so.7", "libno-such-hip.so")
     monkeypatch.delenv("FLYC_HIP_LIBRARY", raising=False)
-    monkeypatch.setattr(hip, "LIBRARY_NAMES", names)
+    monkeypatch.setattr(hip_library, "NAMES", names)
     with pytest.raises(HipUnavailableError) as caught:
-        hip.open_library()
+        hip_library.find_library()
     lines = str(caught.value).splitlines()
     assert lines[0] == "no HIP runtime library could be loaded; tried:"
     for line, name in zip(lines[1:], names, strict=False):
@@ -29,8 +29,9 @@ def test_no_library_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_library_that_is_not_hip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLYC_HIP_LIBRARY", "libc.so.6")
+    monkeypatch.setattr(hip, "_runtime", None)
     with pytest.raises(HipUnavailableError, match=r"libc\.so\.6 has no symbol hip.*not a HIP"):
-        hip.open_library()
+        hip.runtime()
 
 
 def test_a_failure_is_tried_again_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,6 +194,14 @@ static hipStreamCaptureStatus status_of(const Stream *stream) {
                                     : hipStreamCaptureStatusActive;
 }
 
+static void find_blocking(void *object, void *context) {
+    const Stream *stream = object;
+    if (stream->capture != NULL && !(stream->flags & hipStreamNonBlocking)) {
+        *(hipError_t *)context = hipErrorStreamCaptureImplicit;
+    }
+}
+
+/* Asking invalidates nothing. */
 static hipError_t information(hipStream_t handle, int *capture_status, unsigned long long *id,
                               hipGraph_t *graph) {
     StreamUse use;
@@ -202,7 +210,7 @@ static hipError_t information(hipStream_t handle, int *capture_status, unsigned 
     }
     hipError_t status = stream_resolve(handle, &use);
     if (status == hipSuccess && use.stream == NULL) {
-        status = capture_check_work(&use);
+        handle_for_each(HANDLE_STREAM, find_blocking, &status);
     }
     if (status != hipSuccess) {
         return status;

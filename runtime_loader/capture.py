@@ -1,0 +1,56 @@
+"""Stream capture, as far as loading and unloading modules must mind it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from ctypes import byref, c_int
+
+from runtime_loader.errors import CaptureError, HipError
+from runtime_loader.hip import Device, Hip
+
+_RELAXED = 2  # hipStreamCaptureModeRelaxed
+_CAPTURE_ERRORS = range(900, 909)  # hipErrorStreamCapture*
+
+
+def refuse_capture(hip: Hip, device: Device, stream: int, doing: str) -> None:
+    """Raise `CaptureError` if a stream is being captured, as far as HIP tells before it is asked
+    to load: `stream`, torch's current one on the device, or any that waits for the default one."""
+    for asked in {0, stream, _torch_stream(device)}:
+        if hip.is_captured(asked):
+            raise CaptureError(f"{_refusal(doing)}, as stream {asked:#x} tells. Nothing was loaded")
+
+
+def refused_by_hip(error: HipError, doing: str) -> HipError | CaptureError:
+    """What to raise for a failed load: HIP also knows of captures that nothing else tells of."""
+    if error.code not in _CAPTURE_ERRORS:
+        return error
+    return CaptureError(
+        f"{_refusal(doing)}: {error.call} failed with {error.name} ({error.code}). The capture is "
+        "invalid now"
+    )
+
+
+def undisturbed(hip: Hip, action: Callable[[], None]) -> None:
+    """Run what touches no captured work, such as unloading, without invalidating any capture."""
+    mode = c_int(_RELAXED)
+    hip.call("hipThreadExchangeStreamCaptureMode", "allowing for captures", byref(mode))
+    try:
+        action()
+    finally:
+        hip.call("hipThreadExchangeStreamCaptureMode", "allowing for captures", byref(mode))
+
+
+def _refusal(doing: str) -> str:
+    return (
+        f"{doing} would load a module during a stream capture, which HIP does not allow; call "
+        "preload on the bundle before capturing"
+    )
+
+
+def _torch_stream(device: Device) -> int:
+    """The handle of torch's current stream on a device, if the process uses torch."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return 0
+    return int(torch.cuda.current_stream(device.ordinal).cuda_stream)
