@@ -13,14 +13,19 @@ from runtime_loader.errors import (
     TrustError,
 )
 from runtime_loader.kernel import Bound, Kernel
-from runtime_loader.loader import Bundle, load
+from runtime_loader.loader import Bundle, Stats, load
 from runtime_loader.post_load import register_post_load
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from runtime_loader.search import Bundles, load_all
 
 __all__ = [
     "ArgumentError",
     "Bound",
     "Bundle",
     "BundleError",
+    "Bundles",
     "CaptureError",
     "FlycError",
     "HipError",
@@ -29,7 +34,21 @@ __all__ = [
     "MissError",
     "PlanError",
     "PostLoadError",
+    "Stats",
     "TrustError",
     "load",
+    "load_all",
     "register_post_load",
 ]
+
+# A first launch waits for every module that is imported; these few programs need.
+_LATER = {"Bundles": "search", "load_all": "search"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    return value

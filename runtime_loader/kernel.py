@@ -53,6 +53,7 @@ class Kernel:
         self._evaluator: Evaluator | None = None
         self._straight: Callable[..., Launches | None] | None = None
         self._calls = 0
+        self._launched = 0
         last_is_stream = bool(spec.signature) and isinstance(spec.signature[-1], StreamForm)
         self._fewest = len(spec.signature) - last_is_stream
         self._offsets = [
@@ -83,6 +84,12 @@ class Kernel:
         for kernel, size, stream, kernarg in launches:
             launch(functions[kernel], size, stream, kernarg, doing[kernel])
         self.last_launch = tick()
+        self._launched += len(launches)
+
+    @property
+    def launch_count(self) -> int:
+        """How many kernels it has launched. Where threads launch through Python, about so many."""
+        return self._launched
 
     def _make_straight(self) -> Callable[..., Launches | None]:
         from runtime_loader.straight import straight_code
@@ -119,6 +126,7 @@ class Kernel:
             kernel = launch.kernel
             hip.launch(self._functions[kernel], launch, self._offsets[kernel], self._doing[kernel])
         self.last_launch = tick()
+        self._launched += len(launches)
 
     def _evaluate(self, slots: list[int]) -> list[ConcreteLaunch]:
         if self._evaluator is None:

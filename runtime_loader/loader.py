@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 from types import TracebackType
 
-from runtime_loader import hip
+from runtime_loader import hip, log
 from runtime_loader.bundle_file import BundleFile
 from runtime_loader.catalogue import Catalogue
 from runtime_loader.checked import Fields
+from runtime_loader.errors import MissError
 from runtime_loader.format import MAX_BLOB, Ref
 from runtime_loader.kernel import Kernel
 from runtime_loader.modules import load_functions
 from runtime_loader.native import make_kernel
+from runtime_loader.records import dataclass
 from runtime_loader.specialisation import Specialisation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any, Literal
 
+    from runtime_loader.blobs import Content
     from runtime_loader.table import Table
     from runtime_loader.trust import Keys
 
@@ -32,22 +36,39 @@ def load(
     verify: Literal["use", "open"] = "use",
     trust: Literal["required"] | None = None,
     keys: Keys | None = None,
+    on_miss: Callable[[MissError], object] | None = None,
 ) -> Bundle:
     """Open a bundle. Nothing is read but its header, and no HIP library is needed yet.
 
     `verify`: check each blob before its first use, or everything now. `trust="required"` (or
     `FLYC_TRUST=required`): refuse a bundle that no key among `keys` (by default those that
-    `FLYC_TRUSTED_KEYS` names; see `runtime_loader.trust`) has signed. Raises `BundleError` and
-    `TrustError`.
+    `FLYC_TRUSTED_KEYS` names; see `runtime_loader.trust`) has signed. `on_miss` is called with each
+    miss before it is raised. Raises `BundleError` and `TrustError`.
     """
     file = BundleFile.open(os.fspath(path))
-    if trust is not None or keys is not None or os.environ.get("FLYC_TRUST"):
+    trusted = trust is not None or keys is not None or bool(os.environ.get("FLYC_TRUST"))
+    if trusted:
         from runtime_loader.trust import check_policy  # it takes time that few loads need to take
 
         check_policy(file, trust, keys)
     if verify == "open":
         file.verify()
-    return Bundle(file)
+    log.info("opened %s (%s)", file.path, file.id[:16])
+    return Bundle(file, copy_images=trusted, on_miss=on_miss)
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a bundle has done in this process.
+
+    `loads` is how many code objects it loaded onto devices, `bytes` their sizes; `launches` how
+    many kernels its kernels launched, `misses` how often it lacked what it was asked for.
+    """
+
+    loads: int
+    launches: int
+    misses: int
+    bytes: int
 
 
 class Bundle:
@@ -57,9 +78,22 @@ class Bundle:
     once they are gone (`runtime_loader.modules`); launches then cost a question about captures.
     """
 
-    def __init__(self, file: BundleFile, *, keep: bool = True) -> None:
+    def __init__(
+        self,
+        file: BundleFile,
+        *,
+        keep: bool = True,
+        copy_images: bool = False,
+        on_miss: Callable[[MissError], object] | None = None,
+    ) -> None:
         self._file = file
         self._keep = keep
+        # Raw code objects are given to HIP where they are mapped; after a check of signatures
+        # nobody may change them any more.
+        self._copy_images = copy_images
+        self._on_miss = on_miss
+        self._misses = 0
+        self._sizes: list[int] = []  # of the code objects that it loaded
         self.path = file.path
         self.id = file.id
         self._catalogue = Catalogue(file)
@@ -90,12 +124,32 @@ class Bundle:
         damaged.
         """
         where = hip.runtime().device(device)
-        spec, ref = self._catalogue.select(name, params, where)
-        key = (spec.key(), where.ordinal)
+        try:
+            spec, ref = self._catalogue.select(name, params, where)
+        except MissError as error:
+            raise self._missed(error) from None
+        return self.load(spec, where, lambda: self._file.blob(ref, MAX_BLOB))
+
+    def load(
+        self, spec: Specialisation, device: hip.Device, image: Callable[[], Content]
+    ) -> Kernel:
+        """A specialisation of this bundle on a device; `image` gives its checked code object."""
+        key = (spec.key(), device.ordinal)
         kernel = self._kernels.get(key)
-        if kernel is None:
-            kernel = self._kernels.setdefault(key, self._load(spec, ref, where))
-        return kernel
+        if kernel is not None:
+            return kernel
+        runtime = hip.runtime()
+
+        def counted() -> Content:
+            content = image()
+            self._sizes.append(len(content))
+            log.debug("loading %s on %s, %d bytes", spec.label(), device, len(content))
+            return bytes(content) if self._copy_images else content
+
+        functions = load_functions(runtime, device, spec, counted, keep=self._keep)
+        on_capture = None if self._keep else functions.keep
+        made = make_kernel(runtime, device, spec, functions, on_capture)
+        return self._kernels.setdefault(key, made)
 
     def table(self, name: str) -> Table:
         """The tuned table of a kernel. Raises `MissError` when it has none."""
@@ -122,41 +176,61 @@ class Bundle:
             kernel = self._looked_up[asked] = self._look_up(name, keys, where)
         return kernel
 
-    def preload(self, device: int | None = None, kernels: list[str] | None = None) -> int:
-        """Load all that a device can run of these kernels (default: all); return how many.
+    def preload(
+        self,
+        devices: int | Iterable[int] | None = None,
+        kernels: Iterable[str] | None = None,
+        *,
+        threads: int | None = None,
+    ) -> int:
+        """Load all that devices can run of these kernels (default: all); return how many.
 
-        Do this before capturing a graph: HIP cannot load a module during a capture.
+        `devices` are ordinals, by default the current device. Code objects are read, decompressed
+        and checked by several threads (default: one for each core, 8 at most). Do this before
+        capturing a graph, during which nothing can be loaded. Raises what `kernel` raises.
         """
-        catalogue = self._catalogue
-        where = hip.runtime().device(device)
-        candidates = [str(target) for target in where.target.candidates()]
-        loaded = 0
-        for name in self.kernels() if kernels is None else kernels:
-            catalogue.kernel_record(name)
-            for params, targets in catalogue.variants(name):
-                if any(target in targets for target in candidates):
-                    self.kernel(name, device=where.ordinal, **params)
-                    loaded += 1
-        return loaded
+        from runtime_loader.preload import preload
+
+        ordinals = [devices] if isinstance(devices, int) or devices is None else list(devices)
+        names = self.kernels() if kernels is None else list(kernels)
+        return preload(self, [hip.runtime().device(o) for o in ordinals], names, threads)
+
+    def select(self, name: str, device: hip.Device, **params: Any) -> tuple[Specialisation, Ref]:
+        """The specialisation that `kernel` takes, and where its code object is."""
+        return self._catalogue.select(name, params, device)
+
+    def variants(self, name: str) -> Iterator[tuple[dict[str, Any], list[str]]]:
+        """Each set of parameters of a kernel, with the targets that it was built for."""
+        self._catalogue.kernel_record(name)
+        return self._catalogue.variants(name)
+
+    def read(self, ref: Ref) -> Content:
+        """The bytes of a code object, checked."""
+        return self._file.blob(ref, MAX_BLOB)
+
+    def stats(self) -> Stats:
+        """What it has done so far."""
+        launches = sum(kernel.launch_count for kernel in list(self._kernels.values()))
+        return Stats(len(self._sizes), launches, self._misses, sum(self._sizes))
 
     def close(self) -> None:
         """Unmap the file. Modules stay loaded, because a captured graph may hold them."""
         self._file.close()
 
     def _look_up(self, name: str, keys: dict[str, Any], where: hip.Device) -> Kernel:
-        table = self._tables.get(name) or self._tables.setdefault(name, self.table(name))
-        row = table.find_or_raise(where.target.candidates(), **keys)
+        try:
+            table = self._tables.get(name) or self._tables.setdefault(name, self.table(name))
+            row = table.find_or_raise(where.target.candidates(), **keys)
+        except MissError as error:
+            raise self._missed(error) from None
         return self.kernel(name, device=where.ordinal, **row.params)
 
-    def _load(self, spec: Specialisation, ref: Ref, device: hip.Device) -> Kernel:
-        runtime = hip.runtime()
-
-        def image() -> bytes | memoryview:
-            return self._file.blob(ref, MAX_BLOB)
-
-        functions = load_functions(runtime, device, spec, image, keep=self._keep)
-        on_capture = None if self._keep else functions.keep
-        return make_kernel(runtime, device, spec, functions, on_capture)
+    def _missed(self, error: MissError) -> MissError:
+        self._misses += 1
+        log.warning("%s", error)
+        if self._on_miss is not None:
+            self._on_miss(error)
+        return error
 
     def __enter__(self) -> Bundle:
         return self

@@ -44,6 +44,10 @@ class NativeKernel(_native.Launcher, Kernel):
         bound = NativeBound(self, fixed)
         return bound if bound.is_native else Bound(self, fixed)
 
+    @property
+    def launch_count(self) -> int:
+        return self._launched + self.native_launches
+
     def _call_in_python(self, *args: object, **named: object) -> None:
         self.launch_slots(self._binder.bind(args, named))
 
