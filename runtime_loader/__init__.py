@@ -18,6 +18,7 @@ from runtime_loader.post_load import register_post_load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from runtime_loader.live import Live, LiveKernel
     from runtime_loader.search import Bundles, load_all
 
 __all__ = [
@@ -31,6 +32,8 @@ __all__ = [
     "HipError",
     "HipUnavailableError",
     "Kernel",
+    "Live",
+    "LiveKernel",
     "MissError",
     "PlanError",
     "PostLoadError",
@@ -42,7 +45,12 @@ __all__ = [
 ]
 
 # A first launch waits for every module that is imported; these few programs need.
-_LATER = {"Bundles": "search", "load_all": "search"}
+_LATER = {
+    "Bundles": "search",
+    "Live": "live",
+    "LiveKernel": "live",
+    "load_all": "search",
+}
 
 
 def __getattr__(name: str) -> object:

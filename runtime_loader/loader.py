@@ -37,13 +37,15 @@ def load(
     trust: Literal["required"] | None = None,
     keys: Keys | None = None,
     on_miss: Callable[[MissError], object] | None = None,
+    keep: bool = True,
 ) -> Bundle:
     """Open a bundle. Nothing is read but its header, and no HIP library is needed yet.
 
     `verify`: check each blob before its first use, or everything now. `trust="required"` (or
     `FLYC_TRUST=required`): refuse a bundle that no key among `keys` (by default those that
     `FLYC_TRUSTED_KEYS` names; see `runtime_loader.trust`) has signed. `on_miss` is called with each
-    miss before it is raised. Raises `BundleError` and `TrustError`.
+    miss before it is raised. `keep=False`: modules may be unloaded again
+    (`runtime_loader.live`). Raises `BundleError` and `TrustError`.
     """
     file = BundleFile.open(os.fspath(path))
     trusted = trust is not None or keys is not None or bool(os.environ.get("FLYC_TRUST"))
@@ -54,7 +56,7 @@ def load(
     if verify == "open":
         file.verify()
     log.info("opened %s (%s)", file.path, file.id[:16])
-    return Bundle(file, copy_images=trusted, on_miss=on_miss)
+    return Bundle(file, keep=keep, copy_images=trusted, on_miss=on_miss)
 
 
 @dataclass(frozen=True)
@@ -227,7 +229,7 @@ class Bundle:
 
     def _missed(self, error: MissError) -> MissError:
         self._misses += 1
-        log.warning("%s", error)
+        log.warning("%s", str(error))  # a record that lives on must not hold its frames
         if self._on_miss is not None:
             self._on_miss(error)
         return error
