@@ -45,10 +45,9 @@ class HipError(FlycError):
     `code` is the `hipError_t` number, `name` its name (HIP API reference, "Error handling").
     """
 
-    def __init__(
-        self, call: str, code: int, name: str, text: str, doing: str, advice: str = ""
-    ) -> None:
+    def __init__(self, call: str, code: int, name: str, text: str, doing: str) -> None:
         self.call = call
         self.code = code
         self.name = name
-        super().__init__(f"{call} failed with {name} ({code}: {text}) while {doing}{advice}")
+        self.doing = doing
+        super().__init__(f"{call} failed with {name} ({code}: {text}) while {doing}")

@@ -38,9 +38,6 @@ _BUFFER_POINTER, _BUFFER_SIZE, _PARAMS_END = 1, 2, 3
 _LAST_SPECIAL_STREAM = 2
 # hipErrorStreamCaptureImplicit: the default stream would wait for one that is being captured.
 _CAPTURE_IMPLICIT = 906
-# hipError_t of faults that stick: an ECC error, an illegal address, a timeout, a failed assertion,
-# a failed launch.
-_FAULTS = (214, 700, 702, 710, 719)
 
 _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "hipInit": (c_uint,),
@@ -80,8 +77,7 @@ class Device:
 class Hip:
     """An initialised HIP runtime. `path` is the library as it was found.
 
-    `synchronous`: each launch waits for its end (`FLYC_SYNC`). `lost` says of each device that met
-    a fault when and how that was first seen.
+    `synchronous`: each launch waits for its end (`FLYC_SYNC`).
     Every method raises `HipError` with what was being done when a call fails, and
     `HipUnavailableError` when there is no device, or in a child that was forked after HIP was
     initialised.
@@ -90,7 +86,6 @@ class Hip:
     def __init__(self, library: ctypes.CDLL, path: str) -> None:
         self.path = path
         self.synchronous = os.environ.get(SYNC_VARIABLE, "0") not in ("", "0")
-        self.lost: dict[int, str] = {}
         self._library = library
         self._calls: dict[str, Any] = {}
         self._devices: dict[int, Device] = {}
@@ -130,16 +125,8 @@ class Hip:
             raise self.error("hipGetDevice", code, "asking for the current device")
         return ordinal.value
 
-    def ordinal_or_none(self) -> int | None:
-        """The current device's, or None when a fault keeps HIP from answering that."""
-        ordinal = c_int()
-        return None if self._get_device(ctypes.byref(ordinal)) else ordinal.value
-
     def set_device(self, ordinal: int) -> None:
-        self.check_process()
-        code = self._function("hipSetDevice")(ordinal)
-        if code:
-            raise self.error("hipSetDevice", code, f"making device {ordinal} current", ordinal)
+        self.call("hipSetDevice", f"making device {ordinal} current", ordinal)
 
     def device(self, ordinal: int | None = None) -> Device:
         """The device of that ordinal, by default the current one."""
@@ -276,16 +263,9 @@ class Hip:
                 "method, or fork before the first kernel is loaded"
             )
 
-    def error(
-        self, call: str, code: int, doing: str, ordinal: int | None = None
-    ) -> HipError | HipUnavailableError:
-        """What to raise for a failed call about that device, by default the current one."""
-        advice = ""
-        if code in _FAULTS:
-            from runtime_loader.faults import advice_on_fault
-
-            advice = advice_on_fault(self, f"{doing}: {self._name(code)}", ordinal)
-        error = HipError(call, code, self._name(code), self._text(code), doing, advice)
+    def error(self, call: str, code: int, doing: str) -> HipError | HipUnavailableError:
+        """What to raise for a failed call."""
+        error = HipError(call, code, self._name(code), self._text(code), doing)
         if code == _NO_DEVICE:
             return HipUnavailableError(f"HIP has no device: {error}. {_NO_DEVICE_HELP}")
         return error

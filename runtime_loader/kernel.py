@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 
 from runtime_loader.binding import Binder, slot_names
-from runtime_loader.errors import ArgumentError, PlanError
+from runtime_loader.errors import ArgumentError, HipError, PlanError
 from runtime_loader.evaluate import ConcreteLaunch, Evaluator
 from runtime_loader.hip import Device, Hip
 from runtime_loader.program import ProgramCompiler
@@ -79,10 +79,13 @@ class Kernel:
         if launches is None:
             self.launch_slots(self._binder.bind(args, named))
             return
-        self._check_streams([stream for _, _, stream, _ in launches])
         launch, functions, doing = self._hip.launch_packed, self._functions, self._doing
-        for kernel, size, stream, kernarg in launches:
-            launch(functions[kernel], size, stream, kernarg, doing[kernel])
+        try:
+            self._check_streams([stream for _, _, stream, _ in launches])
+            for kernel, size, stream, kernarg in launches:
+                launch(functions[kernel], size, stream, kernarg, doing[kernel])
+        except HipError as error:
+            raise self._with_fault(error) from None
         self.last_launch = tick()
         self._launched += len(launches)
 
@@ -120,11 +123,14 @@ class Kernel:
     def launch_slots(self, slots: list[int]) -> None:
         """Launch with the host slots that binding gave (`Binder.bind`)."""
         launches = self._evaluate(slots)
-        self._check_streams([launch.stream for launch in launches])
-        hip = self._hip
-        for launch in launches:
-            kernel = launch.kernel
-            hip.launch(self._functions[kernel], launch, self._offsets[kernel], self._doing[kernel])
+        hip, functions, offsets, doing = self._hip, self._functions, self._offsets, self._doing
+        try:
+            self._check_streams([launch.stream for launch in launches])
+            for launch in launches:
+                kernel = launch.kernel
+                hip.launch(functions[kernel], launch, offsets[kernel], doing[kernel])
+        except HipError as error:
+            raise self._with_fault(error) from None
         self.last_launch = tick()
         self._launched += len(launches)
 
@@ -142,7 +148,13 @@ class Kernel:
 
     def _launch_failed(self, kernel: int, code: int) -> None:
         """Raise what a launch outside of `launch_slots` met."""
-        raise self._hip.error("hipModuleLaunchKernel", code, self._doing[kernel])
+        error = self._hip.error("hipModuleLaunchKernel", code, self._doing[kernel])
+        raise self._with_fault(error) if isinstance(error, HipError) else error
+
+    def _with_fault(self, error: HipError) -> HipError:
+        from runtime_loader.faults import with_fault  # it knows this module
+
+        return with_fault(error, self._hip, self.device)
 
     def _check_dimensions(self, launch: ConcreteLaunch, slots: list[int]) -> None:
         kernel = self.specialisation.kernels[launch.kernel]

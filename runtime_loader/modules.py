@@ -97,8 +97,6 @@ def load_functions(
     with _modules_lock:
         module = _modules.setdefault(key, Module())
     with module.lock:
-        if not module.handle:
-            refuse_capture(hip, device, stream, f"{spec.label()} on {device}")
         if module.code_object is None:
             module.image = image()
             module.code_object = _parse(module.image, spec)
@@ -107,7 +105,12 @@ def load_functions(
         missing = [symbol for symbol in symbols if symbol not in module.functions]
         hooks = post_load_functions(spec.post_load, spec.label()) if spec.post_load else []
         if missing:
-            _on_device(hip, device, lambda: _load(hip, device, spec, module, missing))
+            try:
+                _on_device(hip, device, lambda: _load(hip, device, spec, module, missing, stream))
+            except HipError as error:
+                from runtime_loader.faults import with_fault
+
+                raise with_fault(error, hip, device) from None
         for name, function in hooks:
             if name not in module.post_loaded:
                 _on_device(hip, device, _call(function, module.handle))
@@ -159,10 +162,16 @@ def _call(function: Callable[[int], object], handle: int) -> Callable[[], None]:
 
 
 def _load(
-    hip: Hip, device: Device, spec: Specialisation, module: Module, symbols: Sequence[str]
+    hip: Hip,
+    device: Device,
+    spec: Specialisation,
+    module: Module,
+    symbols: Sequence[str],
+    stream: int,
 ) -> None:
     where = f"{spec.code_object[:16]} of {spec.label()} on {device}"
     if not module.handle:
+        refuse_capture(hip, device, stream, f"{spec.label()} on {device}")
         try:
             module.handle = hip.load_module(module.image, f"loading code object {where}")
         except HipError as error:

@@ -59,6 +59,9 @@ def test_a_lost_device_leaves_the_others(device: HipTestDevice, hsaco: bytes) ->
     device.lose_device(1)
     assert kernel.launch() == 719
     assert device.call("hipMalloc", byref(c_void_p()), 8) == 719
+    current = c_int()
+    device.check("hipGetDevice", byref(current))
+    assert current.value == 1
     device.check("hipSetDevice", 0)
     device.create("hipMalloc", 8)
     assert device.call("hipStreamQuery", lost_stream) == 719

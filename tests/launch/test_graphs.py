@@ -44,8 +44,8 @@ def unloadable(path: Path) -> rt.Bundle:
     return rt.Bundle(BundleFile.open(path), keep=False)
 
 
-def x(columns: int = 64) -> Array:
-    return Array(4096, (1, columns))
+def x(columns: int = 64, device: int = 0) -> Array:
+    return Array(4096, (1, columns), device)
 
 
 @pytest.mark.parametrize("flags", [0, NON_BLOCKING])
@@ -117,14 +117,15 @@ def test_a_load_during_a_capture_that_torch_knows_of(
     bundle.kernel("scale", N=64)
 
 
-def test_a_load_for_a_launch_on_a_captured_stream(device: HipTestDevice, bundle_path: Path) -> None:
+def test_a_load_for_a_launch_on_a_captured_stream(
+    device: HipTestDevice, bundle_path: Path, code_objects: dict[str, bytes]
+) -> None:
+    hsaco = code_objects["gfx942"]
     stream = device.create("hipStreamCreateWithFlags", NON_BLOCKING)
     bundle = rt.load(bundle_path)
     spec, _ = bundle._catalogue.select("scale", {"N": 64}, hip.runtime().device(0))
     with captured(device, stream, RELAXED), pytest.raises(rt.CaptureError, match="tells"):
-        load_functions(
-            hip.runtime(), hip.runtime().device(0), spec, lambda: b"never read", stream=stream
-        )
+        load_functions(hip.runtime(), hip.runtime().device(0), spec, lambda: hsaco, stream=stream)
     assert device.live_modules() == 0
 
 

@@ -407,14 +407,25 @@ HIP_EXPORT hipError_t hipInit(unsigned flags) { API_CALL(initialise(flags)); }
 
 HIP_EXPORT hipError_t hipGetDeviceCount(int *result) { API_CALL(get_count(result)); }
 
-HIP_EXPORT hipError_t hipGetDevice(int *result) { API_CALL(get_device(result)); }
+/* Which device is current can be asked and changed though that one is lost. */
+static bool only_lost(hipError_t status) {
+    const Device *device = current_device();
+    return device != NULL && device->lost == status;
+}
 
-/* Leaving a lost device is allowed, so this does not ask whether the current one is lost. */
+HIP_EXPORT hipError_t hipGetDevice(int *result) {
+    static ApiSite site;
+    hipError_t status = api_enter(&site, __func__);
+    if (status == hipSuccess || only_lost(status)) {
+        status = get_device(result);
+    }
+    return api_leave(status);
+}
+
 HIP_EXPORT hipError_t hipSetDevice(int ordinal) {
     static ApiSite site;
     hipError_t status = api_enter(&site, __func__);
-    const Device *device = current_device();
-    if (status == hipSuccess || (device != NULL && device->lost == status)) {
+    if (status == hipSuccess || only_lost(status)) {
         status = set_device(ordinal);
     }
     return api_leave(status);
