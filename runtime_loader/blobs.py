@@ -32,32 +32,39 @@ class Blobs:
     """Reads blobs out of a mapped file.
 
     `start` is the first byte after the section table. `find_dictionary` gives the Ref of the
-    dictionary with a number.
+    dictionary with a number, `size_now` the size that the file has by now.
     """
 
     def __init__(
-        self, data: memoryview, start: int, where: str, find_dictionary: Callable[[int], Ref]
+        self,
+        data: memoryview,
+        start: int,
+        where: str,
+        find_dictionary: Callable[[int], Ref],
+        size_now: Callable[[], int],
     ) -> None:
         self._open = True
         self._data = data
         self._start = start
         self.where = where
         self._find_dictionary = find_dictionary
+        self._size_now = size_now
         self._dictionary_content, self._forget_contents = recent(
             self._read_dictionary_content, _DICTIONARIES_KEPT
         )
         self._dictionary, self._forget = recent(self._read_dictionary, _DICTIONARIES_KEPT)
 
-    def read(self, ref: Ref, limit: int, what: str) -> Content:
+    def read(self, ref: Ref, limit: int, what: str, copied: bool = False) -> Content:
         """The content of a blob of at most `limit` bytes, decoded and checked against its SHA-256.
 
-        A view of the mapped file when the blob is stored raw. Raises `BundleError`.
+        A view of the mapped file when the blob is stored raw, unless `copied`: then nothing that
+        is done to the file can change what was checked. Raises `BundleError`.
         """
         if ref.size > limit:
             raise self.damaged(what, f"{ref.size} bytes where at most {limit} are allowed")
         content: Content
         if ref.codec == RAW:
-            content = self._raw(ref, what)
+            content = bytes(self._raw(ref, what)) if copied else self._raw(ref, what)
         elif ref.codec == ZSTD:
             content = self._decode(ref, what)
         elif ref.codec == SLICE:
@@ -93,6 +100,12 @@ class Blobs:
         if ref.offset % ALIGNMENT or ref.offset < self._start or end > len(self._data):
             raise self.damaged(
                 what, f"bytes {ref.offset} to {end} of a file of {len(self._data)} bytes"
+            )
+        size = self._size_now()
+        if size < len(self._data):  # to touch what is gone would end the process with SIGBUS
+            raise BundleError(
+                f"{self.where} was cut short while it was open, from {len(self._data)} to {size} "
+                "bytes. Replace bundles by renaming, never in place; copy it again or rebuild it."
             )
         return self._data[ref.offset : end]
 

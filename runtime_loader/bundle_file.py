@@ -55,7 +55,7 @@ class BundleFile:
         identity = self._read_header()
         self.id = identity.hex()
         start = HEADER.size + len(self.sections) * SECTION_ENTRY_SIZE
-        self.blobs = Blobs(self._data, start, path, self._dictionary_ref)
+        self.blobs = Blobs(self._data, start, path, self._dictionary_ref, mapped.size)
         self.index = self._tree(INDEX)
         self.dictionaries = self._tree(DICTIONARIES)
         self.tables = self._tree(TABLES) if TABLES in self.sections else None
@@ -113,12 +113,20 @@ class BundleFile:
         """The first key that is not below `at_least`, or None."""
         return self.index.first(at_least)
 
-    def blob(self, ref: Ref, limit: int = MAX_BLOB, what: str = "a code object") -> Content:
+    def blob(
+        self,
+        ref: Ref,
+        limit: int = MAX_BLOB,
+        what: str = "a code object",
+        *,
+        copied: bool = False,
+    ) -> Content:
         """The content of a blob of at most `limit` bytes, decoded and checked.
 
-        Stored raw, it is a view of the mapped file; such a view keeps the mapping alive.
+        Stored raw, it is a view of the mapped file unless `copied`; such a view keeps the mapping
+        alive.
         """
-        return self.blobs.read(ref, min(limit, MAX_BLOB), what)
+        return self.blobs.read(ref, min(limit, MAX_BLOB), what, copied)
 
     @property
     def has_stages(self) -> bool:

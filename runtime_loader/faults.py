@@ -33,8 +33,8 @@ def with_fault(error: HipError, hip: Hip, device: Device) -> HipError:
         said = f"{name} is lost. Launches wait for their end (FLYC_SYNC), so it was lost here"
     else:
         said = (
-            f"{name} is lost: a kernel that ran before failed on it. {_suspects(hip, device)}. Run with "
-            "FLYC_SYNC=1 to learn which launch it is, and end this process"
+            f"{name} is lost: a kernel that ran before failed on it. {_suspects(hip, device)}. "
+            "Run with FLYC_SYNC=1 to learn which launch it is, and end this process"
         )
     error.args = (f"{error}. {said}",)
     return error

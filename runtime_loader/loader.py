@@ -10,7 +10,7 @@ from runtime_loader.bundle_file import BundleFile
 from runtime_loader.catalogue import Catalogue
 from runtime_loader.checked import Fields
 from runtime_loader.errors import MissError
-from runtime_loader.format import MAX_BLOB, Ref
+from runtime_loader.format import Ref
 from runtime_loader.kernel import Kernel
 from runtime_loader.modules import load_functions
 from runtime_loader.native import make_kernel
@@ -130,7 +130,7 @@ class Bundle:
             spec, ref = self._catalogue.select(name, params, where)
         except MissError as error:
             raise self._missed(error) from None
-        return self.load(spec, where, lambda: self._file.blob(ref, MAX_BLOB))
+        return self.load(spec, where, lambda: self.read(ref))
 
     def load(
         self, spec: Specialisation, device: hip.Device, image: Callable[[], Content]
@@ -146,7 +146,7 @@ class Bundle:
             content = image()
             self._sizes.append(len(content))
             log.debug("loading %s on %s, %d bytes", spec.label(), device, len(content))
-            return bytes(content) if self._copy_images else content
+            return content
 
         functions = load_functions(runtime, device, spec, counted, keep=self._keep)
         on_capture = None if self._keep else functions.keep
@@ -208,7 +208,7 @@ class Bundle:
 
     def read(self, ref: Ref) -> Content:
         """The bytes of a code object, checked."""
-        return self._file.blob(ref, MAX_BLOB)
+        return self._file.blob(ref, copied=self._copy_images)
 
     def stats(self) -> Stats:
         """What it has done so far."""

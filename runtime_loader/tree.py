@@ -171,7 +171,8 @@ class Tree:
     def _read(self, ref: Ref) -> Node:
         if ref.dictionary != NO_DICTIONARY:
             raise BundleError(f"{self._what} is damaged: a node needs a dictionary")
-        node = Node(self._blobs.read(ref, MAX_NODE, "a node of its index"), self._what)
+        content = self._blobs.read(ref, MAX_NODE, "a node of its index", True)
+        node = Node(content, self._what)
         if node.level and not node.entries:
             raise BundleError(f"{self._what} is damaged: an inner node is empty")
         return node

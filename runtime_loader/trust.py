@@ -124,7 +124,7 @@ def embedded_signatures(file: BundleFile) -> list[Signature]:
     """The signatures in a bundle. Raises `BundleError` when they are damaged."""
     if SIGNATURES not in file.sections:
         return []
-    content = file.blobs.read(file.sections[SIGNATURES][1], MAX_SIGNATURES, "its signatures")
+    content = file.blobs.read(file.sections[SIGNATURES][1], MAX_SIGNATURES, "its signatures", True)
     return parse_signatures(bytes(content), f"{file.path}: its signatures")
 
 
