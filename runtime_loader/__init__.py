@@ -19,6 +19,7 @@ from runtime_loader.post_load import register_post_load
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from runtime_loader.live import Live, LiveKernel
+    from runtime_loader.op import Explanation, Op
     from runtime_loader.search import Bundles, load_all
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "BundleError",
     "Bundles",
     "CaptureError",
+    "Explanation",
     "FlycError",
     "HipError",
     "HipUnavailableError",
@@ -35,6 +37,7 @@ __all__ = [
     "Live",
     "LiveKernel",
     "MissError",
+    "Op",
     "PlanError",
     "PostLoadError",
     "Stats",
@@ -47,8 +50,10 @@ __all__ = [
 # A first launch waits for every module that is imported; these few programs need.
 _LATER = {
     "Bundles": "search",
+    "Explanation": "op",
     "Live": "live",
     "LiveKernel": "live",
+    "Op": "op",
     "load_all": "search",
 }
 

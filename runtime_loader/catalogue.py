@@ -116,6 +116,11 @@ class Catalogue:
         missing = [name for name in record.params if name not in params]
         raise self._needs(record, missing) if missing else self._miss(record, params, device)
 
+    def check_params(self, kernel: str, given: dict[str, Any]) -> dict[str, Any]:
+        """These parameters as JSON has them. Raises `MissError` for a name that there is not."""
+        complete = self._complete(self.kernel_record(kernel), given)
+        return {name: complete[name] for name in given}
+
     def _read(self, kernel: str, record: bytes) -> tuple[Specialisation, Ref]:
         what = f"{self._name}: a specialisation of {kernel}"
         fields = Fields(parse_json(record, what), what)

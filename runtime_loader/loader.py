@@ -19,10 +19,11 @@ from runtime_loader.specialisation import Specialisation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any, Literal
 
     from runtime_loader.blobs import Content
+    from runtime_loader.op import Op
     from runtime_loader.table import Table
     from runtime_loader.trust import Keys
 
@@ -132,10 +133,37 @@ class Bundle:
             raise self._missed(error) from None
         return self.load(spec, where, lambda: self.read(ref))
 
+    def op(
+        self,
+        name: str,
+        /,
+        *,
+        keys: Mapping[str, str] | None = None,
+        device: int | None = None,
+        **params: Any,
+    ) -> Op:
+        """A callable that selects the specialisation for each call (see `runtime_loader.op`).
+
+        Only specialisations with these parameters are considered. `keys` says where the keys of the
+        kernel's tuned table come from: argument names, `x.shape[0]`, `x.strides[1]`; a key called
+        like an argument or a parameter needs nothing. `device` is an ordinal, by default whichever
+        device is current at a call.
+        """
+        from runtime_loader.op import Op
+
+        return Op(self, name, params, keys, device)
+
     def load(
-        self, spec: Specialisation, device: hip.Device, image: Callable[[], Content]
+        self,
+        spec: Specialisation,
+        device: hip.Device,
+        image: Callable[[], Content],
+        stream: int = 0,
     ) -> Kernel:
-        """A specialisation of this bundle on a device; `image` gives its checked code object."""
+        """A specialisation of this bundle on a device; `image` gives its checked code object.
+
+        `stream` is where it is to be launched, if that is known.
+        """
         key = (spec.key(), device.ordinal)
         kernel = self._kernels.get(key)
         if kernel is not None:
@@ -148,7 +176,7 @@ class Bundle:
             log.debug("loading %s on %s, %d bytes", spec.label(), device, len(content))
             return content
 
-        functions = load_functions(runtime, device, spec, counted, keep=self._keep)
+        functions = load_functions(runtime, device, spec, counted, keep=self._keep, stream=stream)
         on_capture = None if self._keep else functions.keep
         made = make_kernel(runtime, device, spec, functions, on_capture)
         return self._kernels.setdefault(key, made)
@@ -200,6 +228,16 @@ class Bundle:
     def select(self, name: str, device: hip.Device, **params: Any) -> tuple[Specialisation, Ref]:
         """The specialisation that `kernel` takes, and where its code object is."""
         return self._catalogue.select(name, params, device)
+
+    def check_params(self, name: str, params: dict[str, Any]) -> dict[str, Any]:
+        """These parameters as the bundle has them. Raises `MissError` for a name that it lacks."""
+        return self._catalogue.check_params(name, params)
+
+    def has_table(self, name: str) -> bool:
+        """Whether a kernel has a tuned table."""
+        from runtime_loader.table import table_key
+
+        return self._file.tables is not None and self._file.tables.find(table_key(name)) is not None
 
     def variants(self, name: str) -> Iterator[tuple[dict[str, Any], list[str]]]:
         """Each set of parameters of a kernel, with the targets that it was built for."""
