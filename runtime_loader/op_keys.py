@@ -111,10 +111,10 @@ class TableKeys:
             if read is None:
                 source = given.get(key, key)
                 raise MissError(
-                    f"the table of {kernel} is looked up with {key}, and {source!r} is no argument: "
-                    f"say where it comes from, as in op({kernel!r}, keys={{{key!r}: 'x.shape[0]'}}), "
-                    f"or fix it, as in op({kernel!r}, {key}=...); the arguments are "
-                    f"{', '.join(arguments)}"
+                    f"the table of {kernel} is looked up with {key}, and {source!r} is no "
+                    f"argument: say where it comes from, as in op({kernel!r}, "
+                    f"keys={{{key!r}: 'x.shape[0]'}}), or fix it, as in op({kernel!r}, {key}=...); "
+                    f"the arguments are {', '.join(arguments)}"
                 )
             self._readers.append((key, read))
 
