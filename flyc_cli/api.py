@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flyc_cli.bundle_writer import WrittenBundle
+    from flyc_cli.compression import Compression
     from flyc_cli.manifest.model import Request
 
 
@@ -113,6 +114,7 @@ def build(
     targets: Sequence[str] = (),
     base: str | os.PathLike[str] = ".",
     jobs: int | None = None,
+    compression: Compression = "zstd",
     stages: bool = False,
     rocm: str | os.PathLike[str] | None = None,
     llvm: str | os.PathLike[str] | None = None,
@@ -131,6 +133,7 @@ def build(
         kernels=kernels,
         targets=_targets(targets),
         jobs=jobs,
+        compression=compression,
         stages=stages,
         rocm=None if rocm is None else Path(rocm),
         llvm=None if llvm is None else Path(llvm),

@@ -20,9 +20,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
-from flyc_cli.compression import Packed, PackedGroup, group, pack, pack_group, store
+from flyc_cli.compression import Compression, Packed, PackedGroup, group, pack, pack_group, store
 from runtime_loader.checked import canonical_json
 from runtime_loader.errors import FlycError
 from runtime_loader.format import (
@@ -120,7 +120,7 @@ def write_bundle(
     directory: str | Path,
     contents: BundleContents,
     *,
-    compression: Literal["zstd", "raw"] = "zstd",
+    compression: Compression = "zstd",
     jobs: int | None = None,
 ) -> WrittenBundle:
     """Write `<name>-<id>.flybundle` into `directory` and point `<name>.flybundle` at it.
@@ -263,7 +263,7 @@ def _write_code_objects(
     writer: _Writer,
     order: list[str],
     contents: Mapping[str, bytes],
-    compression: Literal["zstd", "raw"],
+    compression: Compression,
 ) -> dict[str, Ref]:
     """The Ref of each code object, by SHA-256 (hex)."""
     items = (_allowed(contents[digest]) for digest in order)

@@ -12,10 +12,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 import zstandard
 
 from runtime_loader.format import ALIGNMENT, MAX_DICTIONARY, RAW, SLICE, ZSTD
+
+# How code objects are stored: compressed, or as they are, to be used where they are mapped.
+Compression: TypeAlias = Literal["zstd", "raw"]
 
 LEVEL = 19
 

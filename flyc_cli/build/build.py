@@ -18,6 +18,7 @@ from flyc_cli.build.supervisor import RETRIES, Built, Failed, Outcome, compile_a
 from flyc_cli.build.tables import collect_tables
 from flyc_cli.build.toolchain import flydsl_directory, installed_compiler, open_toolkit, provenance
 from flyc_cli.bundle_writer import BundleContents, WrittenBundle, write_bundle
+from flyc_cli.compression import Compression
 from flyc_cli.frontends.versions import warn_if_unchecked
 from flyc_cli.manifest import Manifest, Request, expand, load_manifest
 from flyc_cli.manifest.model import NO_LIMITS, Limits
@@ -180,9 +181,11 @@ def build(
     progress: Progress | None = None,
     workers: Workers = ALONE,
     allow_missing: bool = False,
+    compression: Compression = "zstd",
 ) -> WrittenBundle:
     """Build the bundle of `manifest` into `directory`: all that is asked for, or nothing.
 
+    `compression="raw"` stores code objects as they are, to be loaded from where they are mapped.
     With `allow_missing` the bundle is written without what failed; `meta["missing"]` names it, and
     `MissingWarning` says so. Otherwise, configurations of a tuned kernel that do not compile are
     left out, and `IncompleteError` says so once the bundle with the others is there.
@@ -208,7 +211,7 @@ def build(
         parameter_order={b.request.kernel: tuple(b.request.params) for b in compiled.built},
         tables=collect_tables(planned.manifest, compiled.built),
     )
-    written = write_bundle(directory, contents, jobs=jobs)
+    written = write_bundle(directory, contents, compression=compression, jobs=jobs)
     if compiled.failed and allow_missing:
         warnings.warn(missing_text(compiled.failed, written.path), MissingWarning, stacklevel=2)
     elif compiled.failed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +19,9 @@ from flyc_cli.commands.options import (
 )
 from flyc_cli.commands.sizes import SizeType
 from runtime_loader.target import Target
+
+if TYPE_CHECKING:
+    from flyc_cli.compression import Compression
 
 
 @click.command(short_help="Compile a manifest into a bundle.")
@@ -58,6 +62,13 @@ from runtime_loader.target import Target
 @click.option(
     "--allow-missing", is_flag=True, help="Write the bundle without what does not compile."
 )
+@click.option(
+    "--compression",
+    type=click.Choice(["zstd", "raw"]),
+    default="zstd",
+    show_default=True,
+    help="Store code objects compressed, or raw: larger, but loaded without decompression.",
+)
 @click.option("--stages", is_flag=True, help="Keep every stage of the lowering in the bundle.")
 @rocm_option
 @llvm_option
@@ -75,6 +86,7 @@ def build(
     memory_limit: int | None,
     retries: int,
     allow_missing: bool,
+    compression: Compression,
     stages: bool,
     rocm: Path | None,
     llvm: Path | None,
@@ -111,6 +123,7 @@ def build(
                 retries=retries,
             ),
             allow_missing=allow_missing,
+            compression=compression,
         )
     if as_json:
         show_json(written_json(written))

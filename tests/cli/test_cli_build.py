@@ -15,6 +15,7 @@ import pytest
 
 from flyc_cli.build.toolchain import flyc_version
 from runtime_loader.bundle_file import BundleFile
+from runtime_loader.format import RAW
 from tests.cli.samples import MANIFEST
 
 pytestmark = pytest.mark.compile
@@ -75,6 +76,17 @@ def test_same_manifest_same_bundle(flyc, built, project: Path, tmp_path: Path) -
     assert Path(bundle["path"]).stat().st_size == bundle["size"]
     counts = [bundle[name] for name in ("specialisations", "kernels", "code_objects")]
     assert counts == [4, 1, 4]
+
+
+def test_code_objects_stored_raw(flyc, built, project: Path, tmp_path: Path) -> None:
+    out, _ = built
+    run = flyc("build", project / "manifest.yaml", "-o", tmp_path, "--compression", "raw")
+    assert run.returncode == 0
+    raw = BundleFile.open(tmp_path / "samples.flybundle", verify="open")
+    compressed = BundleFile.open(out / "samples.flybundle")
+    assert raw.size > compressed.size
+    refs = [json.loads(record).get("blob") for _, record in raw.scan()]
+    assert {ref[4] for ref in refs if ref} == {RAW}
 
 
 def test_quiet_and_narrowed(flyc, project: Path, tmp_path: Path) -> None:
