@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 
@@ -20,6 +21,7 @@ except ImportError:  # installed where no compiler was
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from runtime_loader.ranges import Ranges
     from runtime_loader.straight import Launches
 
 # Calls before straight code is made for a kernel: few kernels of a short run earn it.
@@ -54,6 +56,7 @@ class Kernel:
         self._straight: Callable[..., Launches | None] | None = None
         self._calls = 0
         self._launched = 0
+        self.ranges = _ranges()
         last_is_stream = bool(spec.signature) and isinstance(spec.signature[-1], StreamForm)
         self._fewest = len(spec.signature) - last_is_stream
         self._offsets = [
@@ -72,7 +75,7 @@ class Kernel:
         """
         launches = None
         if not named and self._fewest <= len(args) <= len(self.specialisation.signature):
-            if self._calls < _CALLS_WITHOUT_CODE:
+            if self._calls < _CALLS_WITHOUT_CODE or self.ranges is not None:
                 self._calls += 1
             else:
                 launches = (self._straight or self._make_straight())(*args)
@@ -123,6 +126,8 @@ class Kernel:
     def launch_slots(self, slots: list[int]) -> None:
         """Launch with the host slots that binding gave (`Binder.bind`)."""
         launches = self._evaluate(slots)
+        if self.ranges is not None:
+            self.ranges.push(self.label.encode())
         hip, functions, offsets, doing = self._hip, self._functions, self._offsets, self._doing
         try:
             self._check_streams([launch.stream for launch in launches])
@@ -131,6 +136,9 @@ class Kernel:
                 hip.launch(functions[kernel], launch, offsets[kernel], doing[kernel])
         except HipError as error:
             raise self._with_fault(error) from None
+        finally:
+            if self.ranges is not None:
+                self.ranges.pop()
         self.last_launch = tick()
         self._launched += len(launches)
 
@@ -213,6 +221,14 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<Kernel {self.label} on {self.device}>"
+
+
+def _ranges() -> Ranges | None:
+    if os.environ.get("FLYC_ROCTX") != "1":
+        return None
+    from runtime_loader.ranges import find_ranges
+
+    return find_ranges()
 
 
 def _recognise_nothing(*args: object) -> None:

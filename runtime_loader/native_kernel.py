@@ -60,6 +60,7 @@ class NativeBound(_native.Launcher, Bound):
         known = {number: slot for number, slot in enumerate(self._slots) if slot is not None}
         program = kernel.compiler.compile(known)
         self.is_native = _prepare(self, kernel, self._forms, self._binder, program)
+        self._become_part(kernel)
 
     def _call_in_python(self, *args: object, **named: object) -> None:
         Bound.__call__(self, *args, **named)
@@ -81,6 +82,9 @@ def _prepare(
     addresses = kernel._hip.launch_addresses(kernel._on_capture is not None)
     ordinal = kernel.device.ordinal
     launcher._prepare(describe(forms, binder, ordinal), program, ordinal, *addresses)
+    ranges = kernel.ranges
+    if ranges is not None:
+        launcher._mark_ranges(kernel.label, *ranges.addresses)
     return True
 
 

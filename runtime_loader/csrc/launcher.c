@@ -15,6 +15,8 @@ typedef int (*LaunchKernel)(void *function, unsigned grid_x, unsigned grid_y, un
 typedef int (*GetDevice)(int *device);
 typedef int (*StreamDevice)(void *stream, int *device);
 typedef int (*StreamIsCapturing)(void *stream, int *status);
+typedef int (*RangePush)(const char *name);
+typedef int (*RangePop)(void);
 
 /* hip_runtime_api.h: HIP_LAUNCH_PARAM_*; the special streams belong to no device. */
 #define BUFFER_POINTER ((void *)1)
@@ -34,6 +36,10 @@ typedef struct {
     GetDevice get_device;       /* NULL where there is only one device */
     StreamDevice stream_device; /* likewise, and where HIP cannot tell */
     StreamIsCapturing is_capturing; /* NULL unless the Python code must know of captures */
+    PyObject *kernel;     /* the launcher that this one is a part of, and that counts for it */
+    PyObject *range_name; /* of a profiler's range around each call; NULL without */
+    RangePush range_push;
+    RangePop range_pop;
     Argument *arguments;
     Program program;
 } Launcher;
@@ -50,6 +56,7 @@ PyObject *launcher_tick(PyObject *module, PyObject *none) {
     return PyLong_FromUnsignedLongLong(++launch_clock);
 }
 
+static PyTypeObject *launcher_type;
 static PyObject *str_in_python;
 
 /* The call in Python: `self._call_in_python(*args, **named)`. */
@@ -173,15 +180,23 @@ static Outcome launch(Launcher *self, PyObject *const *values) {
     }
     uint32_t failed = 0;
     int code;
+    const char *range = self->range_name == NULL ? NULL : PyUnicode_AsUTF8(self->range_name);
     Py_BEGIN_ALLOW_THREADS
+    if (range != NULL) {
+        self->range_push(range);
+    }
     code = launch_all(self->launch_kernel, &batch, &failed);
+    if (range != NULL) {
+        self->range_pop();
+    }
     Py_END_ALLOW_THREADS
+    Launcher *counter = self->kernel == NULL ? self : (Launcher *)self->kernel;
     if (code == 0) {
-        self->launch_count += batch.count;
+        counter->launch_count += batch.count;
         self->last_launch = ++launch_clock;
         return DONE;
     }
-    self->launch_count += failed;
+    counter->launch_count += failed;
     PyObject *result = PyObject_CallMethod((PyObject *)self, "_launch_failed", "Ii",
                                            batch.launches[failed].site->kernel, code);
     if (result != NULL) {
@@ -247,6 +262,8 @@ static void forget(Launcher *self) {
     PyMem_Free(self->arguments);
     self->arguments = NULL;
     self->argument_count = 0;
+    Py_CLEAR(self->kernel);
+    Py_CLEAR(self->range_name);
     program_free(&self->program);
 }
 
@@ -317,6 +334,37 @@ static PyObject *launcher_prepare(PyObject *object, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(part_doc,
+             "_become_part(kernel)\n\n"
+             "From now on count launches as those of another launcher.");
+
+static PyObject *launcher_become_part(PyObject *object, PyObject *kernel) {
+    if (!PyObject_TypeCheck(kernel, launcher_type)) {
+        PyErr_SetString(PyExc_TypeError, "native launcher: a part of something that is none");
+        return NULL;
+    }
+    Py_XSETREF(((Launcher *)object)->kernel, Py_NewRef(kernel));
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(ranges_doc,
+             "_mark_ranges(name, push, pop)\n\n"
+             "From now on put each call into a range of a profiler: its name, and the addresses of\n"
+             "roctxRangePushA and roctxRangePop.");
+
+static PyObject *launcher_mark_ranges(PyObject *object, PyObject *args) {
+    Launcher *self = (Launcher *)object;
+    PyObject *name;
+    unsigned long long push, pop;
+    if (!PyArg_ParseTuple(args, "UKK", &name, &push, &pop)) {
+        return NULL;
+    }
+    self->range_push = (RangePush)(uintptr_t)push;
+    self->range_pop = (RangePop)(uintptr_t)pop;
+    Py_XSETREF(self->range_name, Py_NewRef(name));
+    Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(evaluate_doc,
              "_run_program(slots) -> list | None\n\n"
              "What the program launches for these inputs, for tests: tuples of (kernel, grid,\n"
@@ -372,6 +420,7 @@ static int launcher_traverse(PyObject *object, visitproc visit, void *arg) {
             return stop;
         }
     }
+    Py_VISIT(self->kernel);
     Py_VISIT(Py_TYPE(object));
     return 0;
 }
@@ -391,6 +440,8 @@ static void launcher_dealloc(PyObject *object) {
 
 static PyMethodDef launcher_methods[] = {
     {"_prepare", launcher_prepare, METH_VARARGS, prepare_doc},
+    {"_become_part", launcher_become_part, METH_O, part_doc},
+    {"_mark_ranges", launcher_mark_ranges, METH_VARARGS, ranges_doc},
     {"_run_program", launcher_evaluate, METH_O, evaluate_doc},
     {"each", launcher_each, METH_O, each_doc},
     {NULL, NULL, 0, NULL},
@@ -399,7 +450,7 @@ static PyMethodDef launcher_methods[] = {
 static PyMemberDef launcher_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Launcher, vectorcall), READONLY, NULL},
     {"native_launches", T_ULONGLONG, offsetof(Launcher, launch_count), READONLY,
-     "How many kernels this object has launched without Python code."},
+     "How many kernels it and its parts have launched without Python code."},
     {"last_launch", T_ULONGLONG, offsetof(Launcher, last_launch), 0,
      "When it last launched: the number of the call among all; 0 for never."},
     {NULL, 0, 0, 0, NULL},
@@ -431,5 +482,6 @@ bool launcher_setup(PyObject *module) {
     if (str_in_python == NULL || type == NULL || pthread_atfork(NULL, NULL, count_fork) != 0) {
         return false;
     }
+    launcher_type = (PyTypeObject *)Py_NewRef(type);
     return PyModule_AddObject(module, "Launcher", type) == 0;
 }
