@@ -10,9 +10,22 @@ from typing import Any
 import zstandard
 
 from runtime_loader.bundle_file import BundleFile
-from runtime_loader.format import DICTIONARIES, INDEX, META, REF, STAGES, TABLES, ZSTD, Ref
+from runtime_loader.format import (
+    ANNEX,
+    DICTIONARIES,
+    INDEX,
+    META,
+    REF,
+    SIGNATURES,
+    STAGES,
+    TABLES,
+    ZSTD,
+    Ref,
+)
 from runtime_loader.records import replace
+from runtime_loader.trust import key_id
 from tests.fuzz.bundle_forge import Entries, Forge, node
+from tests.fuzz.bundle_seeds import SIGNER
 
 NUMBERS = (0, 1, 2, 63, 64, 65, 255, 2**16 - 1, 2**31 - 1, 2**32 - 1, 2**63 - 1, 2**64 - 1)
 
@@ -162,6 +175,22 @@ def inflate(path: Path, rng: random.Random) -> bytes:
     return forge.seal()
 
 
+def change_signatures(path: Path, rng: random.Random) -> bytes:
+    """Signatures that are malformed, too many, by others, or over another bundle."""
+    forge = Forge(path)
+    signature = {
+        "key": rng.choice((key_id(SIGNER), "0" * 16)),
+        "bundle": rng.randbytes(32).hex(),
+        "signature": rng.randbytes(rng.choice((0, 1, 64, 64, 65))).hex(),
+    }
+    signatures = {"signatures": [signature] * rng.choice((0, 1, 2, 32, 33))}
+    content = json.dumps(_changed_json(signatures, rng)).encode()
+    if rng.random() < 0.2:
+        content = rng.choice((content[:-1], b"\xff", b"", b"[" * 60_000, content * 900))
+    forge.sections[SIGNATURES] = ANNEX, forge.blob(content)
+    return forge.seal()
+
+
 MUTATIONS = (
     damage_bytes,
     change_length,
@@ -172,6 +201,7 @@ MUTATIONS = (
     change_tree,
     change_record,
     change_dictionary,
+    change_signatures,
     inflate,
 )
 

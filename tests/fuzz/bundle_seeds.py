@@ -8,7 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
 from flyc_cli.bundle_writer import BundleContents, TableContents, WrittenBundle, write_bundle
+from flyc_cli.signing import sign_bundle
 from runtime_loader.plan import Block, End, Launch, LaunchPlan, Op
 from runtime_loader.signature import PointerForm, ScalarForm, StreamForm
 from runtime_loader.specialisation import (
@@ -20,6 +24,9 @@ from runtime_loader.specialisation import (
 )
 from runtime_loader.table import TableRow
 from runtime_loader.target import Target
+
+SIGNING_KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+SIGNER = SIGNING_KEY.public_key().public_bytes_raw()
 
 RESOURCES = Resources(
     vgprs=24,
@@ -134,8 +141,17 @@ def with_table(name: str) -> BundleContents:
     return replace(made, tables={"gemm": TableContents(("dtype",), ("M",), rows)})
 
 
+def signing_key(directory: Path) -> Path:
+    """The private key in a PEM file."""
+    path = directory / "signing.key"
+    content = SIGNING_KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path.write_bytes(content)
+    return path
+
+
 def seed_bundles(directory: Path) -> list[Path]:
-    """Write the fixed corpus: one specialisation, dictionaries, raw, stages, table, deep index."""
+    """Write the fixed corpus: one specialisation, dictionaries, raw, stages, table, deep index,
+    an embedded signature."""
     one = [(specialisation("copy", b"\x7fELF one"), b"\x7fELF one")]
     deep = [
         (specialisation("deep", b"code", N=n, note=random.Random(n).randbytes(900).hex()), b"code")
@@ -144,7 +160,10 @@ def seed_bundles(directory: Path) -> list[Path]:
     pair = [
         (specialisation("pair", code, N=n), code) for n, code in enumerate(relatives(2, 3000, 7))
     ]
+    signed = write_bundle(directory, contents("signed", family(3)))
+    sign_bundle(signed.path, signing_key(directory), embed=True)
     written: list[WrittenBundle] = [
+        signed,
         write_bundle(directory, contents("one", one)),
         write_bundle(directory, contents("family", family(9))),
         write_bundle(directory, contents("pair", pair)),
