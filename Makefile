@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q -n $(or $(JOBS),2) --dist loadfile
 
-.PHONY: setup demo test test-fast test-device test-oracle test-native-sanitized test-flydsl-versions fuzz lint format bench clean
+.PHONY: setup demo test test-fast test-device test-oracle test-threads test-native-sanitized test-flydsl-versions fuzz lint format bench clean
 
 setup: $(VENV)/installed
 
@@ -31,6 +31,10 @@ test-device: setup
 # Launches of every specialisation of every sample, against FlyDSL's own launcher.
 test-oracle: setup
 	FLYC_ORACLE=all $(PYTEST) tests/launch/test_oracle_samples.py
+
+# Threads that launch on several devices at random, for a minute each natively and in Python.
+test-threads: setup
+	FLYC_STRESS_SECONDS=60 $(BIN)/python -m pytest -q -s tests/launch/test_threads.py
 
 # The native launcher under ASan and UBSan.
 test-native-sanitized: setup
