@@ -11,50 +11,88 @@ import pytest
 
 import runtime_loader as rt
 from runtime_loader import hip
+from runtime_loader.bundle_file import BundleFile
+from runtime_loader.kernel import Kernel
 from tests.hip_device.device import HipTestDevice
-from tests.launch.samples import specialisation
+from tests.launch.samples import MI300, specialisation
+from tests.launch.test_graphs import x
 from tests.launch.test_launch import Array
 
 pytestmark = [pytest.mark.device, pytest.mark.compile]
 
-# Every call on the way to a launch on another device than the current one, in order.
-CALLS = (
+# Every call of a first launch, with the device given and not the current one.
+LOADING = {
     "hipInit",
     "hipGetDevice",
     "hipGetDeviceCount",
     "hipGetDevicePropertiesR0600",
     "hipSetDevice",
+    "hipStreamIsCapturing",
     "hipModuleLoadData",
     "hipModuleGetFunction",
-    "hipModuleLaunchKernel",
-)
+}
+LAUNCHING = {"hipGetDevice", "hipStreamGetDevice", "hipModuleLaunchKernel"}
 
 
-def launch_on_second(bundle: rt.Bundle) -> None:
-    """Load from device 0 for device 1, then launch there; the caller's device stays 0."""
-    assert hip.runtime().current_device() == 0
+def calls_of(device: HipTestDevice, action: Callable[[], object]) -> dict[str, int]:
+    """How often an action calls each function of HIP."""
+    before = device.calls()
+    action()
+    counts = {name: count - before.get(name, 0) for name, count in device.calls().items()}
+    return {name: count for name, count in counts.items() if count}
+
+
+def fails(device: HipTestDevice, call: str, nth: int, action: Callable[[], object]) -> None:
+    """From its nth time on, a call fails, and the action with it."""
+    device.fail(call, 999, nth=nth, repeat=True)
+    with pytest.raises((rt.HipError, rt.HipUnavailableError)) as caught:
+        action()
+    device.clear_failures()
+    assert f"{call} failed with hipErrorUnknown (999" in str(caught.value)
+
+
+def test_each_call_of_a_load_can_fail(device: HipTestDevice, bundle_path: Path) -> None:
+    def load() -> Kernel:
+        return rt.load(bundle_path).kernel("scale", N=64, device=1)
+
+    counts = calls_of(device, load)
+    assert set(counts) == LOADING
+    for call, nth in [(name, n + 1) for name in LOADING for n in range(counts[name])]:
+        device.reset()
+        device.configure(MI300, MI300)
+        hip._runtime = None
+        fails(device, call, nth, load)
+        if (call, nth) != ("hipSetDevice", counts["hipSetDevice"]):  # the way back
+            assert hip.runtime().current_device() == 0
+        hip.runtime().set_device(1)
+        load()(x(device=1), 1, 1.0)
+        assert [launch.device for launch in device.launches()] == [1, 1]
+        assert device.live_modules() == 1
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_each_call_of_a_launch_can_fail(
+    device: HipTestDevice, bundle_path: Path, watched: bool
+) -> None:
+    """`watched`: of a kernel that has to know of captures."""
+    bundle = rt.Bundle(BundleFile.open(bundle_path), keep=not watched)
     kernel = bundle.kernel("scale", N=64, device=1)
     hip.runtime().set_device(1)
-    try:
-        kernel(Array(4096, (1, 64), device=1), 1, 1.0)
-    finally:
-        hip.runtime().set_device(0)
+    stream = device.create("hipStreamCreate")
 
+    def launch() -> None:
+        kernel(x(device=1), 1, 1.0, stream)
 
-@pytest.mark.parametrize("call", CALLS)
-def test_each_call_can_fail_and_the_next_attempt_works(
-    device: HipTestDevice, bundle_path: Path, call: str
-) -> None:
-    bundle = rt.load(bundle_path)
-    device.fail(call, 999)
-    with pytest.raises((rt.HipError, rt.HipUnavailableError)) as caught:
-        launch_on_second(bundle)
-    assert f"{call} failed with hipErrorUnknown (999" in str(caught.value)
-    assert device.launches() == ()
-    assert hip.runtime().current_device() == 0
-    launch_on_second(bundle)
-    assert [launch.device for launch in device.launches()] == [1, 1]
-    assert device.live_modules() == 1
+    launch()  # counts the devices, once
+    counts = calls_of(device, launch)
+    assert set(counts) == LAUNCHING | ({"hipStreamIsCapturing"} if watched else set())
+    device.take_launches()
+    for call, nth in [(name, n + 1) for name in counts for n in range(counts[name])]:
+        fails(device, call, nth, launch)
+        made = nth - 1 if call == "hipModuleLaunchKernel" else 0
+        assert len(device.take_launches()) == made
+        launch()
+        assert len(device.take_launches()) == 2
 
 
 def test_the_second_of_two_launches_can_fail(device: HipTestDevice, bundle_path: Path) -> None:
