@@ -23,7 +23,9 @@ from flyc_cli.frontends.versions import warn_if_unchecked
 from flyc_cli.manifest import Manifest, Request, expand, load_manifest
 from flyc_cli.manifest.model import NO_LIMITS, Limits
 from flyc_cli.store.artifacts import Artifacts
-from flyc_cli.store.files import Storage
+from flyc_cli.store.files import Store
+from flyc_cli.store.layers import Layers
+from flyc_cli.store.remote import Remote, RemoteCache
 from flyc_cli.store.toolchain import identify_toolchain
 from mlir_passes.toolkit import Toolkit
 from runtime_loader.target import Target
@@ -61,11 +63,13 @@ class Workers:
     """How a build goes about its work; nothing of this changes what is built.
 
     `storage` is where earlier builds are found and this one is kept; None builds everything.
+    `remote` is a cache behind it that machines share.
     `limits` go before those of the manifest; `retries` is how often a specialisation whose worker
     died is tried again.
     """
 
-    storage: Storage | None = None
+    storage: Store | None = None
+    remote: Remote | None = None
     limits: Limits = NO_LIMITS
     retries: int = RETRIES
 
@@ -138,7 +142,7 @@ def compile_planned(
                 toolkit=toolkit,
                 jobs=jobs or default_jobs(),
                 capture=stages,
-                artifacts=open_artifacts(workers.storage, toolkit),
+                artifacts=open_artifacts(workers.storage, toolkit, workers.remote),
                 limits=workers.limits,
                 retries=workers.retries,
                 on_outcome=watcher.outcome,
@@ -159,13 +163,19 @@ def compile_planned(
     return Compiled(built, toolkit, failed)
 
 
-def open_artifacts(storage: Storage | None, toolkit: Toolkit) -> Artifacts | None:
-    """What `storage` has of the installed toolchain."""
+def open_artifacts(
+    storage: Store | None, toolkit: Toolkit, remote: Remote | None = None
+) -> Artifacts | None:
+    """What `storage`, and a remote cache behind it, have of the installed toolchain."""
     if storage is None:
         return None
     environment = worker_environment(os.environ)
     toolchain = identify_toolchain(storage, toolkit, flydsl_directory(), environment)
-    return Artifacts(storage, toolchain, environment)
+    if remote is None:
+        return Artifacts(storage, toolchain, environment)
+    cache = RemoteCache(remote)
+    shared = Layers(storage, cache, shared_first=True)
+    return Artifacts(Layers(storage, cache), toolchain, environment, shared)
 
 
 def build(

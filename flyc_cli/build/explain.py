@@ -9,7 +9,7 @@ from pathlib import Path
 from flyc_cli.build.build import open_artifacts
 from flyc_cli.build.toolchain import open_toolkit
 from flyc_cli.inspect.manifest import select
-from flyc_cli.store.files import Storage
+from flyc_cli.store.files import Store
 from flyc_cli.store.why import Answer, why
 from runtime_loader.target import Target
 
@@ -22,7 +22,7 @@ def explain(
     *,
     rocm: Path | None,
     llvm: Path | None = None,
-    storage: Storage,
+    storage: Store,
 ) -> list[Answer]:
     """An answer for each specialisation that fits. Raises `MissError`, or as `plan` does."""
     planned = select(manifest, kernel, given, target)

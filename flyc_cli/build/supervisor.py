@@ -14,6 +14,7 @@ import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -49,6 +50,8 @@ RETRIES = 2
 # Servers that end one after the other without a single job done: something is wrong with them.
 _SERVER_DEATHS = 3
 _POLL_SECONDS = 0.1
+# Questions to a shared cache that are under way at the same time.
+_QUESTIONS = 16
 
 
 class StoreWarning(UserWarning):
@@ -141,6 +144,7 @@ class _Run:
             server.stop()
 
     def run(self, jobs: int) -> list[Outcome]:
+        self._find_ahead()
         for number in range(len(self._jobs)):
             if not self._found(number):
                 self._pending.append(number)
@@ -154,6 +158,18 @@ class _Run:
                 self._receive(mode)
             self._enforce_limits()
         return [self._outcomes[number] for parts in self._parts for number in parts]
+
+    def _find_ahead(self) -> None:
+        """Ask a shared cache for everything at once: each answer is a journey over the network."""
+        if self._artifacts is None or self._artifacts.shared is None:
+            return
+        artifacts = self._artifacts
+
+        def find(job: Job) -> None:
+            artifacts.find(job.request, job.part, stages=job.capture)
+
+        with ThreadPoolExecutor(_QUESTIONS) as pool:
+            list(pool.map(find, self._jobs))
 
     def _found(self, number: int) -> bool:
         """Whether the store has what job `number` would build; its other parts become jobs."""

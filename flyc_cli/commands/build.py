@@ -13,6 +13,7 @@ from flyc_cli.commands.options import (
     json_option,
     kernels_option,
     llvm_option,
+    remote_cache_options,
     rocm_option,
     store_in,
     targets_option,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 @targets_option
 @click.option("--no-cache", is_flag=True, help="Build everything, and keep nothing in the store.")
 @cache_dir_option
+@remote_cache_options
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -82,6 +84,8 @@ def build(
     targets: tuple[Target, ...],
     no_cache: bool,
     cache_dir: Path | None,
+    remote_cache: str | None,
+    remote_cache_mode: str,
     timeout: float | None,
     memory_limit: int | None,
     retries: int,
@@ -104,8 +108,14 @@ def build(
     from flyc_cli.manifest.model import Limits
     from flyc_cli.output import show, show_json
     from flyc_cli.progress import build_progress
+    from flyc_cli.store.remote import Remote
     from flyc_cli.views.build import bundle_line, written_json
 
+    remote = None
+    if remote_cache:
+        if no_cache:
+            raise click.UsageError("--no-cache leaves no store for --remote-cache to fill")
+        remote = Remote.at(remote_cache, read_only=remote_cache_mode == "read")
     with build_progress(quiet or as_json) as progress:
         written = build_bundle(
             manifest,
@@ -119,6 +129,7 @@ def build(
             progress=progress,
             workers=Workers(
                 storage=None if no_cache else store_in(cache_dir),
+                remote=remote,
                 limits=Limits(timeout, memory_limit),
                 retries=retries,
             ),

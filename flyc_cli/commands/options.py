@@ -123,6 +123,24 @@ def cache_dir_option(command: F) -> F:
     )(command)
 
 
+def remote_cache_options(command: F) -> F:
+    """`--remote-cache URL` and `--remote-cache-mode`."""
+    command = click.option(
+        "--remote-cache-mode",
+        type=click.Choice(["read", "read-write"]),
+        default="read-write",
+        show_default=True,
+        help="Whether what is built goes to the remote cache too.",
+    )(command)
+    return click.option(
+        "--remote-cache",
+        metavar="URL",
+        envvar="FLYC_REMOTE_CACHE",
+        help="A cache that machines share, by Bazel's HTTP protocol. [default: "
+        "$FLYC_REMOTE_CACHE, or none]",
+    )(command)
+
+
 def store_in(directory: Path | None) -> Store:
     """The store in `directory`, or else in the default place; a usage error if there is none."""
     from flyc_cli.store.files import Store, default_directory

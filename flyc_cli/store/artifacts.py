@@ -14,6 +14,7 @@ Code objects, stages and lists are blobs. A record that names a blob that is gon
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -83,9 +84,14 @@ class Artifacts:
     writes raise `OSError`."""
 
     def __init__(
-        self, storage: Storage, toolchain: ToolchainIdentity, environment: Mapping[str, str]
+        self,
+        storage: Storage,
+        toolchain: ToolchainIdentity,
+        environment: Mapping[str, str],
+        shared: Storage | None = None,
     ) -> None:
         self.storage = storage
+        self.shared = shared
         self.toolchain = toolchain
         self.states = States(environment)
         self._lists: dict[str, tuple[Dependency, ...] | None] = {}
@@ -97,14 +103,30 @@ class Artifacts:
         """The artifact of `request`, if everything it was made from is as it was."""
         text = request_text(request)
         roots = self._roots(request)
-        for entry in self._entries(self._input_key(text, part)):
+        key = self._input_key(text, part)
+        known = self._entries(self.storage, key)
+        found, _ = self._among(known, text, part, roots, stages)
+        if found is None and self.shared is not None:
+            # What others built since, of which the list here does not tell.
+            shared = [entry for entry in self._entries(self.shared, key) if entry not in known]
+            found, by = self._among(shared, text, part, roots, stages)
+            if by is not None:
+                merged = [by, *(entry for entry in (*shared, *known) if entry != by)]
+                with contextlib.suppress(OSError):
+                    self.storage.put_record(key, canonical_json(merged[:_LISTS]))
+        return found
+
+    def _among(
+        self, entries: Sequence[dict[str, str]], text: bytes, part: int, roots: Roots, stages: bool
+    ) -> tuple[Artifact | None, dict[str, str] | None]:
+        """The artifact of the first entry whose states are those of now, and that entry."""
+        for entry in entries:
             now = self._states_now(entry["list"], roots)
-            if now is None:
-                continue
-            found = self._result(self._result_key(text, part, entry["list"], now), stages)
-            if found is not None:
-                return found
-        return None
+            if now is not None:
+                found = self._result(self._result_key(text, part, entry["list"], now), stages)
+                if found is not None:
+                    return found, entry
+        return None, None
 
     def keep(self, request: Request, part: int, artifact: Artifact, looked: Looked) -> None:
         """Keep what `request` became, to be found while what it `looked` at stays as it was."""
@@ -117,13 +139,13 @@ class Artifacts:
         self._put_result(self._result_key(text, part, listed, states), artifact)
         key = self._input_key(text, part)
         entry = {"list": listed, "states": self.storage.put_blob(states)}
-        others = [e for e in self._entries(key) if e["list"] != listed]
+        others = [e for e in self._entries(self.shared or self.storage, key) if e["list"] != listed]
         self.storage.put_record(key, canonical_json([entry, *others][:_LISTS]))
 
     def earlier(self, request: Request, part: int = 0) -> list[Earlier]:
         """What earlier builds of `request` looked at, newest first."""
         found = []
-        for entry in self._entries(self._input_key(request_text(request), part)):
+        for entry in self._entries(self.storage, self._input_key(request_text(request), part)):
             dependencies = self._list(entry["list"])
             states = self.storage.blob(entry["states"])
             if dependencies is not None and states is not None:
@@ -150,8 +172,8 @@ class Artifacts:
     def _result_key(self, request: bytes, part: int, listed: str, states: bytes) -> str:
         return key_of("result", request, str(part), self._toolchain_key, listed, states)
 
-    def _entries(self, key: str) -> list[dict[str, str]]:
-        value = self.storage.record(key)
+    def _entries(self, storage: Storage, key: str) -> list[dict[str, str]]:
+        value = storage.record(key)
         return [] if value is None else list(json.loads(value))
 
     def _list(self, sha256: str) -> tuple[Dependency, ...] | None:

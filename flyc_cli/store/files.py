@@ -63,16 +63,13 @@ class Store:
     def record(self, key: str) -> bytes | None:
         path = self._place("records", key)
         data = _read(path)
-        if data is None:
-            return None
-        head, _, value = data.partition(b"\n")
-        if head != _head(key, value):
+        value = None if data is None else checked_record(key, data)
+        if data is not None and value is None:
             _remove(path)
-            return None
         return value
 
     def put_record(self, key: str, value: bytes) -> None:
-        self._publish(self.record_path(key), _head(key, value) + b"\n" + value)
+        self._publish(self.record_path(key), encoded_record(key, value))
 
     def blob_path(self, sha256: str) -> Path:
         return self.root / "blobs" / sha256[:2] / sha256
@@ -113,8 +110,16 @@ def default_directory() -> Path | None:
         return None
 
 
-def _head(key: str, value: bytes) -> bytes:
-    return b" ".join([_MAGIC, key.encode(), hashlib.sha256(value).hexdigest().encode()])
+def encoded_record(key: str, value: bytes) -> bytes:
+    """A record as it is kept, with what tells that it is whole and the one of `key`."""
+    head = b" ".join([_MAGIC, key.encode(), hashlib.sha256(value).hexdigest().encode()])
+    return head + b"\n" + value
+
+
+def checked_record(key: str, data: bytes) -> bytes | None:
+    """The value of an encoded record; None if it is not that of `key`, or damaged."""
+    _, _, value = data.partition(b"\n")
+    return value if encoded_record(key, value) == data else None
 
 
 def _read(path: str) -> bytes | None:
