@@ -50,7 +50,7 @@ def _refusal(doing: str) -> str:
 
 def _torch_stream(device: Device) -> int:
     """The handle of torch's current stream on a device, if the process uses torch."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is None or not cuda.is_initialized():
         return 0
-    return int(torch.cuda.current_stream(device.ordinal).cuda_stream)
+    return int(cuda.current_stream(device.ordinal).cuda_stream)

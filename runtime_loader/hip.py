@@ -8,6 +8,7 @@ from _thread import allocate_lock
 from ctypes import POINTER, c_char, c_char_p, c_int, c_size_t, c_uint, c_void_p
 
 from runtime_loader import hip_library
+from runtime_loader.device_properties import arch_name
 from runtime_loader.errors import HipError, HipUnavailableError
 from runtime_loader.evaluate import ConcreteLaunch
 from runtime_loader.target import Target
@@ -18,13 +19,6 @@ if TYPE_CHECKING:
 
 LIBRARY_VARIABLE = hip_library.VARIABLE
 SYNC_VARIABLE = "FLYC_SYNC"
-
-# Where `char gcnArchName[256]` starts in hipDeviceProp_t: hip_runtime_api.h of ROCm/HIP, structs
-# hipDeviceProp_tR0600 (HIP 6 and 7, 1472 bytes) and hipDeviceProp_tR0000 (hip_deprecated.h). The
-# symbol without a suffix still fills the older one (ROCm/clr, hipamd/src/hip_device.cpp).
-_ARCH_NAME_OFFSET = {"hipGetDevicePropertiesR0600": 1160, "hipGetDeviceProperties": 396}
-_ARCH_NAME_SIZE = 256
-_PROPERTIES_ROOM = 4096
 
 _NO_DEVICE = 100  # hipErrorNoDevice
 _NO_DEVICE_HELP = (
@@ -138,7 +132,7 @@ class Hip:
         count = self.device_count()
         if not 0 <= ordinal < count:
             raise HipUnavailableError(f"there is no device {ordinal}: HIP has {count} device(s)")
-        device = Device(ordinal, Target.parse(self._arch_name(ordinal)))
+        device = Device(ordinal, Target.parse(arch_name(self, ordinal)))
         self._devices[ordinal] = device
         return device
 
@@ -175,7 +169,7 @@ class Hip:
     def stream_device(self, stream: int) -> int | None:
         """The ordinal of the device that a stream belongs to; None when it follows the thread's
         current device, or when this HIP cannot tell."""
-        if stream <= _LAST_SPECIAL_STREAM or not hasattr(self._library, "hipStreamGetDevice"):
+        if stream <= _LAST_SPECIAL_STREAM or not self.has("hipStreamGetDevice"):
             return None
         ordinal = c_int()
         self.call("hipStreamGetDevice", f"using stream {stream:#x}", stream, ctypes.byref(ordinal))
@@ -184,7 +178,7 @@ class Hip:
     def is_captured(self, stream: int) -> bool:
         """Whether launches on a stream go into a graph; of the default stream, whether any stream
         is being captured that waits for it."""
-        if not hasattr(self._library, "hipStreamIsCapturing"):
+        if not self.has("hipStreamIsCapturing"):
             return False
         self.check_process()
         status = c_int()
@@ -270,7 +264,12 @@ class Hip:
             return HipUnavailableError(f"HIP has no device: {error}. {_NO_DEVICE_HELP}")
         return error
 
+    def has(self, name: str) -> bool:
+        """Whether the library has a function."""
+        return hasattr(self._library, name)
+
     def call(self, name: str, doing: str, *args: Any) -> None:
+        """Call a function of HIP, unless it fails."""
         self.check_process()
         code = self._function(name)(*args)
         if code:
@@ -286,7 +285,7 @@ class Hip:
         return function
 
     def _address_if_there(self, name: str) -> int:
-        return _address(self._function(name)) if hasattr(self._library, name) else 0
+        return _address(self._function(name)) if self.has(name) else 0
 
     def _text_function(self, name: str) -> Any:
         function = self._symbol(name)
@@ -313,15 +312,6 @@ class Hip:
         if not handle.value:
             raise HipError(call, 0, "hipSuccess", "but no handle", doing)
         return handle.value
-
-    def _arch_name(self, ordinal: int) -> str:
-        newest, oldest = _ARCH_NAME_OFFSET
-        call = newest if hasattr(self._library, newest) else oldest
-        offset = _ARCH_NAME_OFFSET[call]
-        properties = ctypes.create_string_buffer(_PROPERTIES_ROOM)
-        self.call(call, f"asking what device {ordinal} is", properties, ordinal)
-        field = properties.raw[offset : offset + _ARCH_NAME_SIZE]
-        return field.split(b"\0")[0].decode(errors="replace")
 
 
 class _ArgumentBuffer:

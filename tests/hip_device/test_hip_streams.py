@@ -43,6 +43,16 @@ def _in_thread(work: Callable[[], int]) -> int:
     return results[0]
 
 
+def test_the_default_stream_tells_of_captures_that_block_it(device: HipTestDevice) -> None:
+    """Asking it invalidates nothing."""
+    for flags, answer in ((NON_BLOCKING, 0), (0, 906)):
+        stream = device.create("hipStreamCreateWithFlags", flags)
+        device.check("hipStreamBeginCapture", stream, GLOBAL)
+        assert device.call("hipStreamIsCapturing", None, byref(c_int())) == answer
+        assert _status(device, stream) == 1
+        device.check("hipStreamEndCapture", stream, byref(c_void_p()))
+
+
 def test_streams_belong_to_a_device(device: HipTestDevice) -> None:
     device.check("hipSetDevice", 1)
     stream = device.create("hipStreamCreateWithPriority", NON_BLOCKING, -5)

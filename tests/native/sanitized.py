@@ -20,6 +20,8 @@ TESTS = (
     "tests/unit/test_evaluate.py",
     "tests/launch/test_native.py",
     "tests/launch/test_launch.py",
+    "tests/launch/test_graphs.py",
+    "tests/launch/test_threads.py",
 )
 FLAGS = (
     *("-std=gnu11", "-O1", "-g", "-fno-omit-frame-pointer", "-shared", "-fPIC"),
