@@ -9,6 +9,7 @@ from ctypes import byref, c_int
 from runtime_loader.errors import CaptureError, HipError
 from runtime_loader.hip import Device, Hip
 
+_EXCHANGE_MODE = "hipThreadExchangeStreamCaptureMode"
 _RELAXED = 2  # hipStreamCaptureModeRelaxed
 _CAPTURE_ERRORS = range(900, 909)  # hipErrorStreamCapture*
 
@@ -33,12 +34,15 @@ def refused_by_hip(error: HipError, doing: str) -> HipError | CaptureError:
 
 def undisturbed(hip: Hip, action: Callable[[], None]) -> None:
     """Run what touches no captured work, such as unloading, without invalidating any capture."""
+    if not hip.has(_EXCHANGE_MODE):
+        action()
+        return
     mode = c_int(_RELAXED)
-    hip.call("hipThreadExchangeStreamCaptureMode", "allowing for captures", byref(mode))
+    hip.call(_EXCHANGE_MODE, "allowing for captures", byref(mode))
     try:
         action()
     finally:
-        hip.call("hipThreadExchangeStreamCaptureMode", "allowing for captures", byref(mode))
+        hip.call(_EXCHANGE_MODE, "allowing for captures", byref(mode))
 
 
 def _refusal(doing: str) -> str:

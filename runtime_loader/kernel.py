@@ -84,7 +84,10 @@ class Kernel:
             return
         launch, functions, doing = self._hip.launch_packed, self._functions, self._doing
         try:
-            self._check_streams([stream for _, _, stream, _ in launches])
+            streams = [stream for _, _, stream, _ in launches]
+            self._check_device(streams)
+            if self._on_capture is not None:
+                self._tell_of_capture(self._on_capture, streams)
             for kernel, size, stream, kernarg in launches:
                 launch(functions[kernel], size, stream, kernarg, doing[kernel])
         except HipError as error:
@@ -130,7 +133,10 @@ class Kernel:
             self.ranges.push(self.label.encode())
         hip, functions, offsets, doing = self._hip, self._functions, self._offsets, self._doing
         try:
-            self._check_streams([launch.stream for launch in launches])
+            streams = [launch.stream for launch in launches]
+            self._check_device(streams)
+            if self._on_capture is not None:
+                self._tell_of_capture(self._on_capture, streams)
             for launch in launches:
                 kernel = launch.kernel
                 hip.launch(functions[kernel], launch, offsets[kernel], doing[kernel])
@@ -180,11 +186,9 @@ class Kernel:
                 f"workgroup. Nothing was launched; {self._inputs(slots)}"
             )
 
-    def _check_streams(self, streams: list[int]) -> None:
-        """Refuse streams of another device, or another device as the current one."""
-        self._check_device(streams)
-        if self._on_capture is not None and any(self._hip.is_captured(s) for s in streams if s):
-            self._on_capture()
+    def _tell_of_capture(self, tell: Callable[[], None], streams: list[int]) -> None:
+        if any(self._hip.is_captured(stream) for stream in streams if stream):
+            tell()
 
     def _check_device(self, streams: list[int]) -> None:
         if self._hip.single_device():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from runtime_loader.capture import refuse_capture, refused_by_hip, undisturbed
 from runtime_loader.code_object import CodeObject, CodeObjectError, read_code_object
-from runtime_loader.errors import BundleError, HipError
+from runtime_loader.errors import BundleError, HipError, HipUnavailableError
 from runtime_loader.hip import Device, Hip
 from runtime_loader.post_load import post_load_functions
 from runtime_loader.records import dataclass
@@ -136,7 +136,7 @@ def unload_unused(hip: Hip) -> Unloaded:
                 continue
             try:
                 _unload(hip, hip.device(ordinal), module.handle, content)
-            except HipError as error:
+            except (HipError, HipUnavailableError) as error:
                 failed.append(str(error))
                 continue
             modules, size = modules + 1, size + len(module.image)

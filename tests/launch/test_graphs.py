@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from ctypes import byref, c_int, c_void_p
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from runtime_loader import hip, native
 from runtime_loader.bundle_file import BundleFile
 from runtime_loader.modules import Unloaded, load_functions, unload_unused
 from tests.hip_device.device import HipTestDevice
+from tests.launch.test_hip_binding import Without
 from tests.launch.test_launch import Array
 
 pytestmark = [pytest.mark.device, pytest.mark.compile]
@@ -237,6 +240,29 @@ def test_a_module_that_hip_does_not_unload(
     assert f"{call} failed with hipErrorUnknown (999" in unloaded.failed[0]
     assert device.live_modules() == 1
     assert hip.runtime().current_device() == 0
+    assert unload_unused(hip.runtime()).modules == 1
+
+
+def without(device: HipTestDevice, *symbols: str) -> None:
+    """A HIP library that lacks these is this process's."""
+    library: Any = Without(ctypes.CDLL(str(device.path)), *symbols)
+    hip._runtime = hip.Hip(library, "old")
+
+
+def test_a_library_that_cannot_unload(device: HipTestDevice, bundle_path: Path) -> None:
+    without(device, "hipModuleUnload")
+    unloadable(bundle_path).kernel("scale", N=64)
+    (reason,) = unload_unused(hip.runtime()).failed
+    assert reason.startswith("old has no symbol hipModuleUnload")
+    assert device.live_modules() == 1
+
+
+def test_a_library_that_knows_no_captures(device: HipTestDevice, bundle_path: Path) -> None:
+    without(device, "hipStreamIsCapturing", "hipThreadExchangeStreamCaptureMode")
+    kernel = unloadable(bundle_path).kernel("scale", N=64)
+    kernel(x(), 1, 1.0, device.create("hipStreamCreate"))
+    assert len(device.launches()) == 2
+    del kernel
     assert unload_unused(hip.runtime()).modules == 1
 
 
