@@ -27,6 +27,7 @@ class Module:
         self.lock = allocate_lock()
         self.kept = False  # for ever, whatever refers to it
         self.users: dict[int, ref[Functions]] = {}  # by id; none are counted once it is kept
+        self.lent = 0  # how often it got a user
         self.forget()
 
     def forget(self) -> None:
@@ -37,10 +38,15 @@ class Module:
         self.functions: dict[str, int] = {}
         self.post_loaded: set[str] = set()
 
+    def is_unused(self) -> bool:
+        """Whether it is loaded for nobody any more."""
+        return self.handle != 0 and not self.kept and not self.users
+
     def lend(self, handles: Sequence[int]) -> Functions:
         """These handles, as a use of the module for as long as they live."""
         functions = Functions(self, handles)
         if not self.kept:
+            self.lent += 1
             number, users = id(functions), self.users
             users[number] = ref(functions, lambda _: users.pop(number, None))
         return functions
@@ -122,34 +128,49 @@ def load_functions(
 def unload_unused(hip: Hip) -> Unloaded:
     """Unload the modules whose functions nothing uses, nor any graph, once their work is done.
 
-    Waits for the devices that have such modules. Launches and captures may go on meanwhile, in
+    Waits once for each device that has such modules. Launches and captures may go on meanwhile, in
     this thread and in others. A module that HIP does not unload stays, for the next attempt.
     """
     hip.check_process()
     with _modules_lock:
         known = [(key, module) for key, module in _modules.items() if key[0] is hip]
-    modules = size = 0
-    failed = []
-    for (_, content, ordinal), module in known:
+    unused: dict[int, list[tuple[Module, int]]] = {}
+    for (_, _, ordinal), module in known:
         with module.lock:
-            if not module.handle or module.kept or module.users:
-                continue
-            try:
-                _unload(hip, hip.device(ordinal), module.handle, content)
-            except (HipError, HipUnavailableError) as error:
-                failed.append(str(error))
-                continue
-            modules, size = modules + 1, size + len(module.image)
-            module.forget()
-    return Unloaded(modules, size, tuple(failed))
+            if module.is_unused():
+                unused.setdefault(ordinal, []).append((module, module.lent))
+    sizes: list[int] = []
+    failed: list[str] = []
+    for ordinal, modules in unused.items():
+        try:
+            _unload(hip, hip.device(ordinal), modules, sizes, failed)
+        except (HipError, HipUnavailableError) as error:
+            failed.append(str(error))
+    return Unloaded(len(sizes), sum(sizes), tuple(failed))
 
 
-def _unload(hip: Hip, device: Device, handle: int, content: str) -> None:
-    doing = f"unloading code object {content[:16]} from {device}"
+def _unload(
+    hip: Hip,
+    device: Device,
+    modules: Sequence[tuple[Module, int]],
+    sizes: list[int],
+    failed: list[str],
+) -> None:
+    """Unload modules, given with how often they had been lent when nothing used them."""
 
     def unload() -> None:
-        hip.synchronise(doing)
-        hip.unload_module(handle, doing)
+        hip.synchronise(f"waiting for {device} before unloading from it")
+        for module, lent in modules:
+            with module.lock:
+                if not module.is_unused() or module.lent != lent:  # launched since
+                    continue
+                try:
+                    hip.unload_module(module.handle, f"unloading a code object from {device}")
+                except HipError as error:
+                    failed.append(str(error))
+                    continue
+                sizes.append(len(module.image))
+                module.forget()
 
     undisturbed(hip, lambda: _on_device(hip, device, unload))
 

@@ -243,6 +243,31 @@ def test_a_module_that_hip_does_not_unload(
     assert unload_unused(hip.runtime()).modules == 1
 
 
+def test_devices_are_waited_for_once(device: HipTestDevice, bundle_path: Path) -> None:
+    bundle = unloadable(bundle_path)
+    assert bundle.preload([0, 1]) == 4
+    del bundle
+    assert unload_unused(hip.runtime()).modules == 4
+    assert device.calls()["hipDeviceSynchronize"] == 2
+
+
+def test_a_module_that_is_used_while_its_device_is_waited_for(
+    device: HipTestDevice, bundle_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last launch may still run then, though nothing uses it any more."""
+    wait = hip.Hip.synchronise
+
+    def launch_after(self: hip.Hip, doing: str) -> None:
+        wait(self, doing)
+        unloadable(bundle_path).kernel("scale", N=64)(x(), 1, 1.0)
+
+    unloadable(bundle_path).kernel("scale", N=64)
+    with monkeypatch.context() as patch:
+        patch.setattr(hip.Hip, "synchronise", launch_after)
+        assert unload_unused(hip.runtime()) == Unloaded(0, 0, ())
+    assert unload_unused(hip.runtime()).modules == 1
+
+
 def without(device: HipTestDevice, *symbols: str) -> None:
     """A HIP library that lacks these is this process's."""
     library: Any = Without(ctypes.CDLL(str(device.path)), *symbols)
