@@ -64,13 +64,15 @@ class Blobs:
             raise self.damaged(what, f"{ref.size} bytes where at most {limit} are allowed")
         content: Content
         if ref.codec == RAW:
-            content = bytes(self._raw(ref, what)) if copied else self._raw(ref, what)
+            content = self._raw(ref, what)
         elif ref.codec == ZSTD:
             content = self._decode(ref, what)
         elif ref.codec == SLICE:
             content = self._slice(ref, what)
         else:
             raise self.damaged(what, f"codec {ref.codec}, which this version does not know")
+        if copied:
+            content = bytes(content)
         if hashlib.sha256(content).digest() != ref.sha256:
             raise self.damaged(what, "its SHA-256 is not the one that the bundle names")
         return content

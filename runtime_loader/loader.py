@@ -244,6 +244,10 @@ class Bundle:
         self._catalogue.kernel_record(name)
         return self._catalogue.variants(name)
 
+    def has_loaded(self, spec: Specialisation, device: hip.Device) -> bool:
+        """Whether it has given this specialisation on a device before."""
+        return (spec.key(), device.ordinal) in self._kernels
+
     def read(self, ref: Ref) -> Content:
         """The bytes of a code object, checked."""
         return self._file.blob(ref, copied=self._copy_images)

@@ -36,6 +36,8 @@ def preload(
         read: dict[str, Future[Content]] = {}
         try:
             for device, spec, ref in wanted:
+                if bundle.has_loaded(spec, device):
+                    continue
                 if spec.code_object not in read:
                     read[spec.code_object] = pool.submit(bundle.read, ref)
                 waiting.append((device, spec, read[spec.code_object]))
