@@ -17,9 +17,10 @@ _CAPTURE_ERRORS = range(900, 909)  # hipErrorStreamCapture*
 def refuse_capture(hip: Hip, device: Device, stream: int, doing: str) -> None:
     """Raise `CaptureError` if a stream is being captured, as far as HIP tells before it is asked
     to load: `stream`, torch's current one on the device, or any that waits for the default one."""
-    for asked in {0, stream, _torch_stream(device)}:
+    for asked in dict.fromkeys((stream, _torch_stream(device), 0)):
         if hip.is_captured(asked):
-            raise CaptureError(f"{_refusal(doing)}, as stream {asked:#x} tells. Nothing was loaded")
+            name = f"stream {asked:#x}" if asked else "the default stream"
+            raise CaptureError(f"{_refusal(doing)} ({name} tells). Nothing was loaded")
 
 
 def refused_by_hip(error: HipError, doing: str) -> HipError | CaptureError:

@@ -42,7 +42,8 @@ class HipUnavailableError(FlycError):
 class HipError(FlycError):
     """A HIP call failed.
 
-    `code` is the `hipError_t` number, `name` its name (HIP API reference, "Error handling").
+    `code` is the `hipError_t` number, `name` its name (HIP API reference, "Error handling"), and
+    `doing` what the call was for.
     """
 
     def __init__(self, call: str, code: int, name: str, text: str, doing: str) -> None:

@@ -72,6 +72,7 @@ class Hip:
     """An initialised HIP runtime. `path` is the library as it was found.
 
     `synchronous`: each launch waits for its end (`FLYC_SYNC`).
+
     Every method raises `HipError` with what was being done when a call fails, and
     `HipUnavailableError` when there is no device, or in a child that was forked after HIP was
     initialised.
@@ -269,7 +270,7 @@ class Hip:
         return hasattr(self._library, name)
 
     def call(self, name: str, doing: str, *args: Any) -> None:
-        """Call a function of HIP, unless it fails."""
+        """Call a function of HIP. Raises `HipError`: it failed while `doing` this."""
         self.check_process()
         code = self._function(name)(*args)
         if code:

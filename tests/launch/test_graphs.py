@@ -93,7 +93,7 @@ def test_a_load_during_a_capture_that_blocks(device: HipTestDevice, bundle_path:
         assert str(error) == (
             "scale(N=128, dtype=f32) for gfx942:xnack- on device 0 (gfx942:sramecc+:xnack-) would "
             "load a module during a stream capture, which HIP does not allow; call preload on the "
-            "bundle before capturing, as stream 0x0 tells. Nothing was loaded"
+            "bundle before capturing (the default stream tells). Nothing was loaded"
         )
     assert len(raised) == 2
     assert device.live_modules() == 1
@@ -113,7 +113,7 @@ def test_a_load_during_a_capture_that_torch_knows_of(
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     bundle = rt.load(bundle_path)
-    refused = pytest.raises(rt.CaptureError, match=rf"as stream {stream:#x} tells")
+    refused = pytest.raises(rt.CaptureError, match=rf"\(stream {stream:#x} tells\)")
     with captured(device, stream) as graphs, refused:
         bundle.kernel("scale", N=64)
     assert graphs
