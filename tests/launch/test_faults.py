@@ -68,6 +68,20 @@ def test_a_fault_names_the_last_launches_once(
     )
 
 
+def test_a_fault_that_every_later_call_meets(device: HipTestDevice, bundle_path: Path) -> None:
+    bundle = rt.load(bundle_path)
+    kernel = bundle.kernel("scale", N=64)
+    kernel(x(), 1, 1.0)
+    device.fail("hipModuleLaunchKernel", 700)
+    assert f"latest first: {kernel.label}. Run" in message(lambda: kernel(x(), 1, 1.0))
+    for call in (
+        lambda: kernel(x(), 1, 1.0),
+        lambda: kernel.bind(x())(1, 1.0),
+        lambda: bundle.kernel("scale", N=128, device=0),
+    ):
+        assert "device 0 is lost since" in message(call)
+
+
 def test_a_fault_that_no_launch_here_caused(device: HipTestDevice, bundle_path: Path) -> None:
     bundle = rt.load(bundle_path)
     hip.runtime().device(0)
