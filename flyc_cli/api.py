@@ -58,6 +58,7 @@ class Kernel:
     hints: Mapping[str, object] = field(default_factory=dict)
     env: Mapping[str, str | None] = field(default_factory=dict)
     limits: Mapping[str, object] = field(default_factory=dict)
+    budgets: Mapping[str, object] = field(default_factory=dict)
     python_path: Sequence[str | os.PathLike[str]] = ()
 
 
@@ -70,6 +71,7 @@ class Manifest:
     targets: Sequence[str] = ()
     python_path: Sequence[str | os.PathLike[str]] = ()
     defaults: Mapping[str, object] = field(default_factory=dict)
+    budgets: Mapping[str, object] = field(default_factory=dict)
     toolchain: Mapping[str, object] = field(default_factory=dict)
 
     def to_yaml(self) -> str:

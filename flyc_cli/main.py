@@ -15,6 +15,7 @@ import click
 from flyc_cli import exit_codes
 from flyc_cli.commands.build import build
 from flyc_cli.commands.cache import cache
+from flyc_cli.commands.diff import diff
 from flyc_cli.commands.doctor import doctor
 from flyc_cli.commands.inspect import inspect
 from flyc_cli.commands.plan import plan
@@ -86,7 +87,7 @@ def cli(context: click.Context) -> None:
         context.exit(exit_codes.BAD_INPUT)
 
 
-for command in (build, plan, inspect, run, sign, verify, targets, doctor, cache):
+for command in (build, plan, inspect, diff, run, sign, verify, targets, doctor, cache):
     cli.add_command(command)
 
 

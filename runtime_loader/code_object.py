@@ -78,6 +78,18 @@ def read_code_object(data: bytes | memoryview) -> CodeObject:
     return CodeObject(target, {kernel.symbol: kernel for kernel in kernels}, undefined)
 
 
+def machine_code(data: bytes | memoryview) -> dict[str, bytes]:
+    """The instructions of each kernel of a code object, by symbol. Raises `CodeObjectError`."""
+    elf = _Elf(data)
+    places = {symbol.name: symbol for symbol in elf.symbols if not symbol.undefined}
+    found = {}
+    for name in read_code_object(data).kernels:
+        if name not in places:
+            raise CodeObjectError(f"the code of kernel {name} is missing")
+        found[name] = elf.at_address(places[name].address, places[name].size)
+    return found
+
+
 @dataclass(frozen=True)
 class _Symbol:
     name: str

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from flyc_cli.build.failures import BuildError, IncompleteError, MissingWarning, missing_text
+from flyc_cli.build.budgets import over_budget
+from flyc_cli.build.failures import (
+    BuildError,
+    IncompleteError,
+    MissingWarning,
+    OverBudgetError,
+    missing_text,
+)
 from flyc_cli.build.jobs import default_jobs
 from flyc_cli.build.merge import merge_outcomes
 from flyc_cli.build.servers import worker_environment
@@ -198,7 +205,8 @@ def build(
     `compression="raw"` stores code objects as they are, to be loaded from where they are mapped.
     With `allow_missing` the bundle is written without what failed; `meta["missing"]` names it, and
     `MissingWarning` says so. Otherwise, configurations of a tuned kernel that do not compile are
-    left out, and `IncompleteError` says so once the bundle with the others is there.
+    left out, and `IncompleteError` says so once the bundle with the others is there. Raises
+    `OverBudgetError` when one takes more than the manifest's `budgets`, and writes nothing then.
 
     The arguments are those of `plan` and `compile_planned`, and so are the errors; `FlycError`
     also when the bundle cannot be written. Warns (`FlydslVersionWarning`) about a FlyDSL that flyc
@@ -211,6 +219,10 @@ def build(
         planned, jobs=jobs, stages=stages, rocm=rocm, llvm=llvm, progress=progress,
         workers=workers, allow_missing=allow_missing,
     )  # fmt: skip
+    previous = directory / f"{planned.manifest.name}.flybundle"
+    over = over_budget(compiled.built, previous)
+    if over:
+        raise OverBudgetError(over, len(compiled.built) + len(compiled.failed))
     origin = provenance(compiler, compiled.toolkit, planned.manifest.sha256)
     contents = BundleContents(
         name=planned.manifest.name,

@@ -50,6 +50,16 @@ class IncompleteError(BuildError):
         )
 
 
+class OverBudgetError(BuildError):
+    """Everything compiled, and some of it takes more than the manifest's budgets let it."""
+
+    def summary(self) -> str:
+        return (
+            f"{len(self.failures):,} of {counted(self.asked, 'specialisation')} take more than "
+            "their budget; nothing was written"
+        )
+
+
 class MissingWarning(UserWarning):
     """Specialisations did not compile, and the bundle was written without them as allowed."""
 
@@ -88,7 +98,8 @@ def _report(failures: Sequence[Failed]) -> list[str]:
 
 def _paragraph(group: Sequence[Failed]) -> list[str]:
     failed = group[0]
-    lines = [f"{failed.request.label()} failed at stage {failed.stage}"]
+    what = "exceeds its budget" if failed.kind == "budget" else f"failed at stage {failed.stage}"
+    lines = [f"{failed.request.label()} {what}"]
     if len(group) > 1:
         also = first_few((other.request.label() for other in group[1:]), 4)
         lines.append(f"  and so did {also}")

@@ -354,6 +354,7 @@ class _Expansion:
             where=combination.spot.place,
             rows=self._table_rows(combination, scope),
             limits=kernel.limits.or_else(manifest.defaults.limits),
+            budget=kernel.budgets.of(target).or_else(manifest.budgets.of(target)),
         )
 
     def _raw(self, request: Request, scope: _Scope) -> Request:

@@ -171,6 +171,52 @@ NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True)
+class Budget:
+    """What each kernel that a specialisation launches may take at most; None is no bound.
+
+    `vgprs`, `agprs`, `sgprs` and `spills` (of both kinds) count registers, `lds` is bytes of a
+    workgroup, `scratch` bytes of a workitem, `code_size` bytes of machine code; `waves` is how many
+    waves must fit on a SIMD at least.
+    """
+
+    vgprs: int | None = None
+    agprs: int | None = None
+    sgprs: int | None = None
+    spills: int | None = None
+    lds: int | None = None
+    scratch: int | None = None
+    code_size: int | None = None
+    waves: int | None = None
+
+    def or_else(self, other: Budget) -> Budget:
+        """These bounds, and those of `other` where there are none."""
+        both = zip(vars(self).items(), vars(other).values(), strict=True)
+        return Budget(**{n: theirs if own is None else own for (n, own), theirs in both})
+
+
+NO_BUDGET = Budget()
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """`budgets`: `all` holds everywhere, unless `targets` say otherwise for theirs."""
+
+    all: Budget = NO_BUDGET
+    targets: Mapping[Target, Budget] = field(default_factory=dict)
+
+    def of(self, target: Target) -> Budget:
+        """The bounds on a target; the entry that names most of its features goes first."""
+        own = [wanted for wanted in self.targets if covers(wanted, target)]
+        found = NO_BUDGET
+        for wanted in sorted(own, key=lambda t: -len(t.features)):
+            found = found.or_else(self.targets[wanted])
+        return found.or_else(self.all)
+
+
+NO_BUDGETS = Budgets()
+
+
+@dataclass(frozen=True)
 class TableKeys:
     """What a kernel's tuned table is looked up with; `nearest` are those of `names` that need not
     match (runtime_loader.table)."""
@@ -224,6 +270,7 @@ class Kernel:
     hints: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str | None] = field(default_factory=dict)
     limits: Limits = NO_LIMITS
+    budgets: Budgets = NO_BUDGETS
     python_path: tuple[str, ...] = ()
 
 
@@ -281,6 +328,7 @@ class Manifest:
     directory: Path = Path()
     python_path: tuple[str, ...] = (".",)
     defaults: Defaults = Defaults()
+    budgets: Budgets = NO_BUDGETS
     toolchain: Toolchain = Toolchain()
     sha256: str = ""
     spot: Spot = field(default=Spot("manifest"), compare=False, repr=False)
@@ -355,6 +403,7 @@ class Request:
     where: Place
     rows: tuple[Mapping[str, Any], ...] = ()
     limits: Limits = NO_LIMITS
+    budget: Budget = NO_BUDGET
 
     def key(self) -> bytes:
         """The index key that the specialisation will have in the bundle."""

@@ -11,7 +11,16 @@ from pathlib import Path
 
 from flyc_cli.manifest.cursor import Cursor
 from flyc_cli.manifest.messages import shown
-from flyc_cli.manifest.model import NO_LIMITS, ArgDefaults, Defaults, Kernel, Manifest, Toolchain
+from flyc_cli.manifest.model import (
+    NO_BUDGETS,
+    NO_LIMITS,
+    ArgDefaults,
+    Defaults,
+    Kernel,
+    Manifest,
+    Toolchain,
+)
+from flyc_cli.manifest.parse_budgets import read_budgets
 from flyc_cli.manifest.parse_kernel import KernelParser
 from flyc_cli.manifest.parse_settings import (
     read_arg_defaults,
@@ -42,7 +51,7 @@ def _manifest(document: Document, directory: Path) -> Manifest:
     top = Cursor(document.value, document.spot)
     fields = top.fields(
         "a manifest",
-        ("flyc", "name", "targets", "python_path", "defaults", "toolchain", "kernels"),
+        ("flyc", "name", "targets", "python_path", "defaults", "budgets", "toolchain", "kernels"),
         ("flyc", "name", "kernels"),
     )
     version = fields["flyc"]
@@ -71,6 +80,7 @@ def _manifest(document: Document, directory: Path) -> Manifest:
         directory=directory,
         python_path=fields.get("python_path", lambda c: read_python_path(c, directory), (".",)),
         defaults=defaults,
+        budgets=fields.get("budgets", lambda c: read_budgets(c, targets), NO_BUDGETS),
         toolchain=fields.get("toolchain", lambda c: _toolchain(c, directory), Toolchain()),
         sha256=_combined([document.sha256, *(h for p in parsers for h in p.hashes)]),
         spot=document.spot,

@@ -15,6 +15,7 @@ from flyc_cli.manifest.cursor import IDENTIFIER, Cursor, check_templates, identi
 from flyc_cli.manifest.expressions import has_template
 from flyc_cli.manifest.messages import choices, nearest, shown
 from flyc_cli.manifest.model import (
+    NO_BUDGETS,
     NO_LIMITS,
     Arg,
     Defaults,
@@ -26,6 +27,7 @@ from flyc_cli.manifest.model import (
     Value,
     covers,
 )
+from flyc_cli.manifest.parse_budgets import read_budgets
 from flyc_cli.manifest.parse_settings import (
     read_env,
     read_hints,
@@ -67,7 +69,7 @@ class KernelParser:
     _KEYS = (
         *("name", "launcher", "factory", "select", "kwargs", "constexpr", "params", "matrix"),
         *("rows", "include", "exclude", "targets", "args", "hints", "env", "python_path"),
-        *("capture", "device", "tensors", "tuned", *RAW, "launch", "limits"),
+        *("capture", "device", "tensors", "tuned", *RAW, "launch", "limits", "budgets"),
     )
 
     def __init__(
@@ -132,6 +134,7 @@ class KernelParser:
             hints=fields.get("hints", lambda c: read_hints(c, params), {}),
             env=fields.get("env", lambda c: read_env(c, params), {}),
             limits=fields.get("limits", read_limits, NO_LIMITS),
+            budgets=fields.get("budgets", lambda c: read_budgets(c, self._targets), NO_BUDGETS),
             python_path=fields.get(
                 "python_path", lambda c: read_python_path(c, self._directory), ()
             ),

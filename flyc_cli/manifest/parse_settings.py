@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from flyc_cli.manifest.cursor import Cursor, check_templates
 from flyc_cli.manifest.forms import MAX_ALIGN
@@ -41,19 +42,23 @@ def read_targets(cursor: Cursor, among: tuple[Target, ...] = ()) -> tuple[Target
     targets: list[Target] = []
     for item in cursor.items("targets"):
         text = item.text("a target such as gfx942")
-        try:
-            target = Target.parse(text).check_supported()
-        except TargetError as error:
-            processor = text.partition(":")[0]
-            item.fail(f"{error}{'' if processor in SUPPORTED else nearest(processor, SUPPORTED)}")
+        target = checked_target(text, among, item.fail)
         if target in targets:
             item.fail(f"the target {text} is listed twice")
-        if among and not any(covers(target, other) for other in among):
-            item.fail(
-                f"{text} is not among the targets of the manifest ({', '.join(map(str, among))})"
-            )
         targets.append(target)
     return tuple(targets)
+
+
+def checked_target(text: str, among: tuple[Target, ...], fail: Callable[[str], NoReturn]) -> Target:
+    """The target of that name, which must cover one of `among` if there are any."""
+    try:
+        target = Target.parse(text).check_supported()
+    except TargetError as error:
+        processor = text.partition(":")[0]
+        fail(f"{error}{'' if processor in SUPPORTED else nearest(processor, SUPPORTED)}")
+    if among and not any(covers(target, other) for other in among):
+        fail(f"{text} is not among the targets of the manifest ({', '.join(map(str, among))})")
+    return target
 
 
 def read_python_path(cursor: Cursor, directory: Path) -> tuple[str, ...]:

@@ -18,9 +18,9 @@ from typing import Any
 from flyc_cli.manifest.model import Request
 from runtime_loader.target import Target
 
-# Where a request was written, the table rows that lead to it, and how long it may take; and the
+# Where a request was written, the table rows that lead to it, and what it may take; and the
 # directories of `python_path`, whose contents are dependencies (`flyc_cli.store.dependencies`).
-NOT_KEYED = frozenset({"where", "rows", "limits", "python_path"})
+NOT_KEYED = frozenset({"where", "rows", "limits", "budget", "python_path"})
 
 _KEYED = tuple(f.name for f in dataclasses.fields(Request) if f.name not in NOT_KEYED)
 
