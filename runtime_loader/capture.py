@@ -14,13 +14,20 @@ _RELAXED = 2  # hipStreamCaptureModeRelaxed
 _CAPTURE_ERRORS = range(900, 909)  # hipErrorStreamCapture*
 
 
-def refuse_capture(hip: Hip, device: Device, stream: int, doing: str) -> None:
-    """Raise `CaptureError` if a stream is being captured, as far as HIP tells before it is asked
-    to load: `stream`, torch's current one on the device, or any that waits for the default one."""
+def known_capture(hip: Hip, device: Device, stream: int = 0) -> str | None:
+    """What tells that a stream is being captured, as far as HIP can be asked without harm:
+    `stream`, torch's current one on the device, or the default one of any that waits for it."""
     for asked in dict.fromkeys((stream, _torch_stream(device), 0)):
         if hip.is_captured(asked):
-            name = f"stream {asked:#x}" if asked else "the default stream"
-            raise CaptureError(f"{_refusal(doing)} ({name} tells). Nothing was loaded")
+            return f"stream {asked:#x}" if asked else "the default stream"
+    return None
+
+
+def refuse_capture(hip: Hip, device: Device, stream: int, doing: str) -> None:
+    """Raise `CaptureError` if a stream is known to be captured."""
+    told = known_capture(hip, device, stream)
+    if told is not None:
+        raise CaptureError(f"{_refusal(doing)} ({told} tells). Nothing was loaded")
 
 
 def refused_by_hip(error: HipError, doing: str) -> HipError | CaptureError:
@@ -34,16 +41,31 @@ def refused_by_hip(error: HipError, doing: str) -> HipError | CaptureError:
 
 
 def undisturbed(hip: Hip, action: Callable[[], None]) -> None:
-    """Run what touches no captured work, such as unloading, without invalidating any capture."""
+    """Run what touches no captured work without invalidating captures, as far as HIP lets one:
+    it does for unloading and for waiting on a stream, and never for waiting on a device."""
     if not hip.has(_EXCHANGE_MODE):
         action()
         return
     mode = c_int(_RELAXED)
-    hip.call(_EXCHANGE_MODE, "allowing for captures", byref(mode))
+
+    def exchange() -> None:
+        hip.call(_EXCHANGE_MODE, "allowing for captures", byref(mode))
+
+    exchange()
+    and_back(action, exchange)
+
+
+def and_back(action: Callable[[], object], back: Callable[[], object]) -> None:
+    """Run `action`, then `back` whatever happened; the first error is the one to raise."""
     try:
         action()
-    finally:
-        hip.call(_EXCHANGE_MODE, "allowing for captures", byref(mode))
+    except BaseException as error:
+        try:
+            back()
+        except HipError:
+            raise error from None
+        raise
+    back()
 
 
 def _refusal(doing: str) -> str:

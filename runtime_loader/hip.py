@@ -69,18 +69,18 @@ class Device:
 
 
 class Hip:
-    """An initialised HIP runtime. `path` is the library as it was found.
-
-    `synchronous`: each launch waits for its end (`FLYC_SYNC`).
+    """An initialised HIP runtime. `path` is the library as it was found; if `synchronous`, each
+    launch waits for its end.
 
     Every method raises `HipError` with what was being done when a call fails, and
     `HipUnavailableError` when there is no device, or in a child that was forked after HIP was
     initialised.
     """
 
+    synchronous = False
+
     def __init__(self, library: ctypes.CDLL, path: str) -> None:
         self.path = path
-        self.synchronous = os.environ.get(SYNC_VARIABLE, "0") not in ("", "0")
         self._library = library
         self._calls: dict[str, Any] = {}
         self._devices: dict[int, Device] = {}
@@ -195,21 +195,21 @@ class Hip:
         if launch.cluster is None and not launch.cooperative:
             size = (*launch.grid, *launch.block, launch.lds)
             self.launch_packed(function, size, launch.stream, launch.kernarg, doing)
-            return
+        else:
+            self.launch_with_attributes(function, launch, offsets, doing)
+
+    def launch_with_attributes(
+        self, function: int, launch: ConcreteLaunch, offsets: tuple[int, ...], doing: str
+    ) -> None:
+        """A launch with clusters, or a cooperative one."""
         from runtime_loader.launch_attributes import launch_with_attributes  # few kernels need it
 
-        if self.synchronous:
-            self._wait(launch.stream, f"waiting for what ran before {doing}")
         launch_with_attributes(self, function, launch, offsets, doing)
-        if self.synchronous:
-            self._wait(launch.stream, f"{doing}, until its end")
 
     def launch_packed(
         self, function: int, size: tuple[int, ...], stream: int, kernarg: bytes, doing: str
     ) -> None:
         """A plain launch; `size` is grid, block and dynamic LDS."""
-        if self.synchronous:
-            self._wait(stream, f"waiting for what ran before {doing}")
         spare = self._spare_buffers.setdefault(len(kernarg), [])
         try:
             buffer = spare.pop()  # for this launch alone: other threads launch meanwhile
@@ -221,12 +221,6 @@ class Hip:
         spare.append(buffer)
         if code:
             raise self.error("hipModuleLaunchKernel", code, doing)
-        if self.synchronous:
-            self._wait(stream, f"{doing}, until its end")
-
-    def _wait(self, stream: int, doing: str) -> None:
-        if not self.is_captured(stream):
-            self.call("hipStreamSynchronize", doing, stream)
 
     def launch_addresses(self, captures: bool) -> tuple[int, int, int, int]:
         """Where hipModuleLaunchKernel, hipGetDevice, hipStreamGetDevice and hipStreamIsCapturing
@@ -338,13 +332,18 @@ _runtime: Hip | None = None
 
 
 def runtime() -> Hip:
-    """This process's HIP, found (see `hip_library`) and initialised by the first call.
-
-    Raises `HipUnavailableError`.
-    """
+    """This process's HIP, initialised by the first call. Raises `HipUnavailableError`."""
     global _runtime
     if _runtime is None:
         with _lock:
             if _runtime is None:
-                _runtime = Hip(*hip_library.find_library())
+                _runtime = _kind()(*hip_library.find_library())
     return _runtime
+
+
+def _kind() -> type[Hip]:
+    if os.environ.get(SYNC_VARIABLE, "0") in ("", "0"):
+        return Hip
+    from runtime_loader.synchronous import SynchronousHip  # for hunting faults
+
+    return SynchronousHip

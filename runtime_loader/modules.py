@@ -11,7 +11,13 @@ from _thread import allocate_lock
 from _weakref import ref
 from collections.abc import Callable, Sequence
 
-from runtime_loader.capture import refuse_capture, refused_by_hip, undisturbed
+from runtime_loader.capture import (
+    and_back,
+    known_capture,
+    refuse_capture,
+    refused_by_hip,
+    undisturbed,
+)
 from runtime_loader.code_object import CodeObject, CodeObjectError, read_code_object
 from runtime_loader.errors import BundleError, HipError, HipUnavailableError
 from runtime_loader.hip import Device, Hip
@@ -128,8 +134,9 @@ def load_functions(
 def unload_unused(hip: Hip) -> Unloaded:
     """Unload the modules whose functions nothing uses, nor any graph, once their work is done.
 
-    Waits once for each device that has such modules. Launches and captures may go on meanwhile, in
-    this thread and in others. A module that HIP does not unload stays, for the next attempt.
+    Waits once for each device that has such modules; launches may go on meanwhile. HIP does not
+    wait during a capture, whichever thread captures, and trying ends the capture: where a capture
+    is known, nothing is unloaded. A module that is not unloaded stays, for the next attempt.
     """
     hip.check_process()
     with _modules_lock:
@@ -157,6 +164,11 @@ def _unload(
     failed: list[str],
 ) -> None:
     """Unload modules, given with how often they had been lent when nothing used them."""
+
+    told = known_capture(hip, device)
+    if told is not None:
+        failed.append(f"nothing is unloaded from {device} during a stream capture ({told} tells)")
+        return
 
     def unload() -> None:
         hip.synchronise(f"waiting for {device} before unloading from it")
@@ -210,10 +222,7 @@ def _on_device(hip: Hip, device: Device, action: Callable[[], object]) -> None:
         action()
         return
     hip.set_device(device.ordinal)
-    try:
-        action()
-    finally:
-        hip.set_device(before)
+    and_back(action, lambda: hip.set_device(before))
 
 
 def _parse(image: bytes | memoryview, spec: Specialisation) -> CodeObject:

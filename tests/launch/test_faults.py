@@ -151,6 +151,20 @@ def test_launches_with_attributes_wait_too(
     assert len(waiting.launches()) == 1
 
 
+@pytest.mark.parametrize("mode", [0, 1, 2])
+def test_waiting_leaves_the_captures_of_other_streams_alone(
+    waiting: HipTestDevice, bundle_path: Path, mode: int
+) -> None:
+    kernel = rt.load(bundle_path).kernel("scale", N=64)
+    stream, other = (waiting.create("hipStreamCreateWithFlags", NON_BLOCKING) for _ in range(2))
+    with captured(waiting, stream, mode) as graphs:
+        kernel(x(), 1, 1.0, stream)
+        kernel(x(), 1, 1.0, other)
+    assert len(waiting.launches()) == 2
+    replay(waiting, graphs[0])
+    assert len(waiting.launches()) == 4
+
+
 def test_captured_launches_do_not_wait(waiting: HipTestDevice, bundle_path: Path) -> None:
     kernel = rt.load(bundle_path).kernel("scale", N=64)
     stream = waiting.create("hipStreamCreateWithFlags", NON_BLOCKING)

@@ -205,20 +205,36 @@ def test_a_graph_keeps_its_modules(device: HipTestDevice, bundle_path: Path, cal
 
 
 @pytest.mark.parametrize("mode", [GLOBAL, THREAD, RELAXED])
-def test_unloading_leaves_captures_alone(
+def test_nothing_is_unloaded_during_a_capture_that_is_known(
     device: HipTestDevice, bundle_path: Path, mode: int
 ) -> None:
+    """HIP would end the capture: it has to wait for the device."""
     unloadable(bundle_path).kernel("scale", N=128)
     kernel = rt.load(bundle_path).kernel("scale", N=64)
-    stream = device.create("hipStreamCreateWithFlags", NON_BLOCKING)
+    stream = device.create("hipStreamCreate")
     with captured(device, stream, mode) as graphs:
         kernel(x(), 1, 1.0, stream)
-        assert unload_unused(hip.runtime()).modules == 1
-        thread_mode = c_int(GLOBAL)
-        device.check("hipThreadExchangeStreamCaptureMode", byref(thread_mode))
-        assert thread_mode.value == GLOBAL
+        (reason,) = unload_unused(hip.runtime()).failed
+    assert reason == (
+        f"nothing is unloaded from {kernel.device} during a stream capture (the default stream "
+        "tells)"
+    )
     replay(device, graphs[0])
     assert len(device.launches()) == 2
+    assert unload_unused(hip.runtime()).modules == 1
+
+
+def test_a_capture_that_nothing_tells_of(device: HipTestDevice, bundle_path: Path) -> None:
+    unloadable(bundle_path).kernel("scale", N=128)
+    stream = device.create("hipStreamCreateWithFlags", NON_BLOCKING)
+    device.check("hipStreamBeginCapture", stream, RELAXED)
+    (reason,) = unload_unused(hip.runtime()).failed
+    assert "hipDeviceSynchronize failed with hipErrorStreamCaptureUnsupported (900" in reason
+    assert device.call("hipStreamEndCapture", stream, byref(c_void_p())) == 901
+    mode = c_int(GLOBAL)
+    device.check("hipThreadExchangeStreamCaptureMode", byref(mode))
+    assert mode.value == GLOBAL
+    assert unload_unused(hip.runtime()).modules == 1
 
 
 @pytest.mark.parametrize(

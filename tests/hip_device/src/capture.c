@@ -26,11 +26,17 @@ hipError_t capture_forbid(void) {
     return status;
 }
 
-hipError_t capture_forbid_implicit(void) {
+static hipError_t forbid_always(hipError_t error) {
     for (Capture *capture = captures; capture != NULL; capture = capture->next) {
         capture_invalidate(capture);
     }
-    return captures == NULL ? hipSuccess : hipErrorStreamCaptureImplicit;
+    return captures == NULL ? hipSuccess : error;
+}
+
+hipError_t capture_forbid_implicit(void) { return forbid_always(hipErrorStreamCaptureImplicit); }
+
+hipError_t capture_forbid_device_wait(void) {
+    return forbid_always(hipErrorStreamCaptureUnsupported);
 }
 
 static void invalidate_if_blocking(void *object, void *context) {

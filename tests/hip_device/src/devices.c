@@ -479,4 +479,4 @@ HIP_EXPORT hipError_t hipDeviceCanAccessPeer(int *possible, int device, int peer
     API_CALL(check_peer(possible, device, peer));
 }
 
-HIP_EXPORT hipError_t hipDeviceSynchronize(void) { API_CALL(capture_forbid()); }
+HIP_EXPORT hipError_t hipDeviceSynchronize(void) { API_CALL(capture_forbid_device_wait()); }

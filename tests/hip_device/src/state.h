@@ -308,6 +308,8 @@ void streams_reset(void);
 hipError_t capture_forbid(void);
 /* For synchronous copies and fills, which no capture at all allows: 906. */
 hipError_t capture_forbid_implicit(void);
+/* For waiting on a device, which no capture of any mode or thread allows: 900. */
+hipError_t capture_forbid_device_wait(void);
 /* For work on a stream: 901 on an invalidated capture; 906 if the null stream would wait for a
  * capturing stream. */
 hipError_t capture_check_work(const StreamUse *use);
