@@ -268,15 +268,30 @@ class Bound:
         self.kernel.launch_slots([next(given) if s is None else s for s in self._slots])
 
     def each(self, calls: Iterable[object]) -> int:
-        """Call once for each item: a tuple of arguments, or one argument; return how many."""
+        """Call once for each item: a tuple of arguments, or one argument; return how many.
+
+        Or once for each row of a C-contiguous buffer of int64, of one or two dimensions.
+        """
         made = 0
-        for item in calls:
+        for item in _rows(calls) or calls:
             self(*item) if isinstance(item, tuple) else self(item)
             made += 1
         return made
 
     def __repr__(self) -> str:
         return f"<{self.kernel!r} of ({', '.join(self.moving)})>"
+
+
+def _rows(calls: object) -> list[tuple[int, ...]] | None:
+    """The rows of a buffer of int64; None for what is none."""
+    try:
+        view = memoryview(calls)  # type: ignore[arg-type]
+    except (TypeError, BufferError):
+        return None
+    if view.format not in ("q", "l") or view.ndim != 2 or not view.c_contiguous:
+        return None
+    rows: list[list[int]] = view.tolist()  # type: ignore[assignment]
+    return [tuple(row) for row in rows]
 
 
 def _signed(value: int, slot: str) -> int:

@@ -132,8 +132,22 @@ int argument_visit(Argument *a, visitproc visit, void *arg) {
     return 0;
 }
 
-/* A non-negative exact int of 64 bits. */
+static bool as_int64(PyObject *value, int64_t *number) {
+    int overflow;
+    if (!PyLong_CheckExact(value)) {
+        return false;
+    }
+    *number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    return overflow == 0;
+}
+
+/* A non-negative exact int of 64 bits. The signed conversion is tried first: it is much cheaper. */
 static bool as_address(PyObject *value, uint64_t *address) {
+    int64_t number;
+    if (as_int64(value, &number)) {
+        *address = (uint64_t)number;
+        return number >= 0;
+    }
     if (!PyLong_CheckExact(value)) {
         return false;
     }
@@ -143,15 +157,6 @@ static bool as_address(PyObject *value, uint64_t *address) {
         return false;
     }
     return true;
-}
-
-static bool as_int64(PyObject *value, int64_t *number) {
-    int overflow;
-    if (!PyLong_CheckExact(value)) {
-        return false;
-    }
-    *number = PyLong_AsLongLongAndOverflow(value, &overflow);
-    return overflow == 0;
 }
 
 static bool good_address(const Argument *a, uint64_t address, bool may_be_null) {
@@ -318,14 +323,16 @@ static bool bind_torch(Argument *a, PyObject *value, uint64_t *slots) {
     return good && good_layout(a, address, shape, strides, slots);
 }
 
+static bool bind_address(const Argument *a, uint64_t address, uint64_t *slot) {
+    *slot = address;
+    return (a->kind == POINTER || a->is_static) &&
+           good_address(a, address, a->kind == POINTER || a->empty_when_raw);
+}
+
 static bool bind_memory(Argument *a, PyObject *value, uint64_t *slots) {
     if (PyLong_CheckExact(value)) {
         uint64_t address;
-        if (!as_address(value, &address) || (a->kind == TENSOR && !a->is_static)) {
-            return false;
-        }
-        slots[0] = address;
-        return good_address(a, address, a->kind == POINTER || a->empty_when_raw);
+        return as_address(value, &address) && bind_address(a, address, slots);
     }
     if (value == Py_None) {
         slots[0] = 0;
@@ -338,14 +345,12 @@ static bool bind_memory(Argument *a, PyObject *value, uint64_t *slots) {
     return bind_torch(a, value, slots);
 }
 
-static bool bind_integer(const Argument *a, PyObject *value, uint64_t *slot) {
-    if (a->kind == UNSIGNED) {
-        return as_address(value, slot) && (a->bits == 64 || *slot >> a->bits == 0);
-    }
-    int64_t number;
-    if (!as_int64(value, &number)) {
-        return false;
-    }
+static bool bind_unsigned(const Argument *a, uint64_t number, uint64_t *slot) {
+    *slot = number;
+    return a->bits == 64 || number >> a->bits == 0;
+}
+
+static bool bind_signed(const Argument *a, int64_t number, uint64_t *slot) {
     if (a->bits < 64) {
         int64_t limit = (int64_t)1 << (a->bits - 1);
         if (number < -limit || number >= limit) {
@@ -354,6 +359,13 @@ static bool bind_integer(const Argument *a, PyObject *value, uint64_t *slot) {
     }
     *slot = (uint64_t)number & (UINT64_MAX >> (64 - a->bits));
     return true;
+}
+
+static bool bind_integer(const Argument *a, PyObject *value, uint64_t *slot) {
+    uint64_t natural;
+    int64_t number;
+    return a->kind == UNSIGNED ? as_address(value, &natural) && bind_unsigned(a, natural, slot)
+                               : as_int64(value, &number) && bind_signed(a, number, slot);
 }
 
 static bool bind_float(const Argument *a, PyObject *value, uint64_t *slot) {
@@ -445,4 +457,24 @@ Outcome argument_bind(Argument *a, PyObject *value, uint64_t *values) {
     }
     PyErr_Clear();
     return bind_by_python(a, value, slots);
+}
+
+bool argument_takes_int64(const Argument *a) {
+    return a->kind == SIGNED || a->kind == UNSIGNED || a->kind == POINTER || a->kind == STREAM ||
+           (a->kind == TENSOR && a->is_static);
+}
+
+bool argument_bind_int64(const Argument *a, int64_t value, uint64_t *values) {
+    uint64_t *slot = values + a->slot;
+    if (a->kind == SIGNED) {
+        return bind_signed(a, value, slot);
+    }
+    if (value < 0) {
+        return false;
+    }
+    switch (a->kind) {
+    case UNSIGNED: return bind_unsigned(a, (uint64_t)value, slot);
+    case STREAM: *slot = (uint64_t)value; return true;
+    default: return bind_address(a, (uint64_t)value, slot);
+    }
 }

@@ -60,9 +60,10 @@ typedef struct {
     void *kernarg;
 } Pending;
 
-/* A call's worth of launches, evaluated and packed before the first of them is made. */
+/* Launches of one or several calls, evaluated and packed before the first of them is made. `used`
+ * counts bytes of `kernarg`. Both counts are 0 in an empty batch; the rest need not be set. */
 typedef struct {
-    uint32_t count;
+    uint32_t count, used;
     Pending launches[MAX_PENDING];
     _Alignas(16) uint8_t kernarg[MAX_KERNARG];
 } Batch;
@@ -71,7 +72,8 @@ typedef struct {
  * they do not make a sound program. */
 bool program_read(Program *program, PyObject *description);
 void program_free(Program *program);
-/* `values` holds the inputs. DECLINED for what is undefined, too long or an unsound launch. */
+/* Adds a call to the batch; `values` holds its inputs. DECLINED for what is undefined, too long, an
+ * unsound launch or more than the batch holds; some of the call may then be in the batch. */
 Outcome program_run(const Program *program, uint64_t *values, Batch *batch);
 
 /* --- exchange.c: DLPack's C exchange API --- */
@@ -131,11 +133,68 @@ void argument_clear(Argument *argument);
 int argument_visit(Argument *argument, visitproc visit, void *arg);
 /* Writes the argument's slots into `values`: DONE, or RAISED by the Python binder. */
 Outcome argument_bind(Argument *argument, PyObject *value, uint64_t *values);
+/* The same for a C integer, without the GIL. False for what the Python code must judge. */
+bool argument_takes_int64(const Argument *argument);
+bool argument_bind_int64(const Argument *argument, int64_t value, uint64_t *values);
 
-/* --- launcher.c --- */
+/* --- launch.c: calls --- */
 
-bool launcher_setup(PyObject *module);
+typedef int (*LaunchKernel)(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                            unsigned block_x, unsigned block_y, unsigned block_z, unsigned lds,
+                            void *stream, void **params, void **extra);
+typedef int (*GetDevice)(int *device);
+typedef int (*StreamDevice)(void *stream, int *device);
+typedef int (*StreamIsCapturing)(void *stream, int *status);
+typedef int (*RangePush)(const char *name);
+typedef int (*RangePop)(void);
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    uint32_t argument_count;
+    bool ready;
+    int ordinal;
+    unsigned generation;
+    unsigned long long launch_count, last_launch; /* how many; when, by launch_clock */
+    LaunchKernel launch_kernel;
+    GetDevice get_device;       /* NULL where there is only one device */
+    StreamDevice stream_device; /* likewise, and where HIP cannot tell */
+    StreamIsCapturing is_capturing; /* NULL unless the Python code must know of captures */
+    PyObject *kernel;     /* the launcher that this one is a part of, and that counts for it */
+    PyObject *range_name; /* of a profiler's range around each call; NULL without */
+    RangePush range_push;
+    RangePop range_pop;
+    Argument *arguments;
+    Program program;
+} Launcher;
+
+/* Counts the forks between this process and the one that imported the module. */
+extern unsigned fork_generation;
+
+bool launch_setup(void);
+PyObject *launcher_call(PyObject *launcher, PyObject *const *args, size_t flagged,
+                        PyObject *names);
+/* Adds a call to the batch, by its slots or by all of its arguments; what is not DONE adds
+ * nothing. The first needs no GIL. */
+Outcome plan_slots(const Launcher *launcher, uint64_t *slots, Batch *batch);
+Outcome plan_call(Launcher *launcher, PyObject *const *values, Batch *batch);
+/* Makes the launches; HIP's error for the first that fails, whose number `failed` then holds.
+ * Needs no GIL. */
+int launch_batch(const Launcher *launcher, const Batch *batch, uint32_t *failed);
+/* Accounts for launches that were made; raises for a `code` that is not 0, of launch `failed`. */
+Outcome launched(Launcher *launcher, unsigned long long count, const Pending *failed, int code);
+/* The three together, for a planned batch, which is then empty. */
+Outcome launch(Launcher *launcher, Batch *batch);
 /* The number of the next call that launches. */
 PyObject *launcher_tick(PyObject *module, PyObject *none);
+
+/* --- each.c: loops of calls --- */
+
+extern const char each_doc[];
+PyObject *launcher_each(PyObject *launcher, PyObject *calls);
+
+/* --- launcher.c: the type --- */
+
+bool launcher_setup(PyObject *module);
 
 #endif

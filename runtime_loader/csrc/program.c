@@ -242,8 +242,8 @@ static void store(uint8_t *to, uint64_t value, unsigned size) {
 }
 
 /* Packs one launch; false for one that is empty, too large or too many. */
-static bool pack(const Site *site, const uint64_t *v, Batch *batch, uint32_t *used) {
-    uint32_t start = (*used + 15) & ~15u;
+static bool pack(const Site *site, const uint64_t *v, Batch *batch) {
+    uint32_t start = (batch->used + 15) & ~15u;
     if (batch->count == MAX_PENDING || start + site->kernarg_size > MAX_KERNARG) {
         return false;
     }
@@ -271,7 +271,7 @@ static bool pack(const Site *site, const uint64_t *v, Batch *batch, uint32_t *us
     }
     p->kernarg = kernarg;
     batch->count++;
-    *used = start + site->kernarg_size;
+    batch->used = start + site->kernarg_size;
     return true;
 }
 
@@ -281,8 +281,7 @@ Outcome program_run(const Program *p, uint64_t *v, Batch *batch) {
     if (p->clear_results) {
         memset(v + first_result, 0, (p->value_count - first_result) * sizeof *v);
     }
-    batch->count = 0;
-    uint32_t used = 0, left = STEP_BUDGET;
+    uint32_t left = STEP_BUDGET;
     const Instruction *i = p->instructions;
     while (left-- > 0) {
         uint64_t a = 0, b = 0, mask = mask_of(i->bits);
@@ -328,7 +327,7 @@ Outcome program_run(const Program *p, uint64_t *v, Batch *batch) {
         case OP_UGT: *result = a > b; break;
         case OP_UGE: *result = a >= b; break;
         case OP_LAUNCH:
-            if (!pack(&p->sites[i->a], v, batch, &used)) {
+            if (!pack(&p->sites[i->a], v, batch)) {
                 return DECLINED;
             }
             break;

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import struct
 import sys
+from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -187,6 +188,63 @@ def test_each(device: HipTestDevice, kernel: rt.Kernel) -> None:
         bound.each(5)  # type: ignore[arg-type]
     with pytest.raises(ZeroDivisionError):
         bound.each((1 // parts, 0.5) for parts in (1, 0))
+
+
+def packed(rows: list[tuple[int, ...]]) -> memoryview:
+    flat = memoryview(array("q", [value for row in rows for value in row]))
+    return flat.cast("B").cast("q", (len(rows), len(rows[0])))
+
+
+def test_each_row_of_a_buffer(
+    device: HipTestDevice, kernel: rt.Kernel, implementation: str
+) -> None:
+    x = Array(4096, (100, 64))
+    stream = device.create("hipStreamCreate")
+    whole = kernel.bind(x, factor=0.5)
+    one = kernel.bind(x, factor=0.5, stream=0)
+    parts = range(1, 2000)
+    for bound, buffer, made, used in (
+        (one, array("q", parts), parts, 0),
+        (whole, array("q", parts), parts, 0),  # the stream is left out
+        (whole, packed([(n, stream) for n in parts]), parts, stream),
+        (kernel.bind(x, stream=0), packed([(4, 2)]), [4], 0),  # a float takes an int
+        (one, array("i", [3, 4]), [3, 4], 0),  # iterated
+        (one, array("q"), [], 0),
+    ):
+        assert bound.each(buffer) == len(made)
+        launches = device.take_launches()[::2]
+        assert [launch.grid[0] for launch in launches] == [-(-100 // n) for n in made]
+        assert {launch.stream for launch in launches} <= {used}
+    assert natively(kernel) == (2 * (3 * 1999 + 3) if implementation == "native" else 0)
+
+
+def test_what_each_refuses_of_a_buffer(device: HipTestDevice, kernel: rt.Kernel) -> None:
+    x = Array(4096, (100, 64))
+    bound = kernel.bind(x, factor=0.5)
+    with pytest.raises(rt.PlanError, match="divided by zero"):
+        bound.each(array("q", [1, 2, 0, 3]))
+    with pytest.raises(rt.ArgumentError, match="wanted i32, found int 2147483648"):
+        bound.each(packed([(1, 0), (1 << 31, 0)]))
+    with pytest.raises(rt.ArgumentError, match="stream"):
+        bound.each(packed([(1, 0), (1, -5)]))
+    with pytest.raises(rt.ArgumentError, match=r"takes \(parts, stream=None\)"):
+        bound.each(packed([(1, 0, 0)]))
+    assert len(device.take_launches()) == 2 * (2 + 1 + 1)
+    device.fail("hipModuleLaunchKernel", 719, nth=6)
+    with pytest.raises(rt.HipError, match=r"hipErrorLaunchFailure.* while launching pair of"):
+        bound.each(array("q", range(1, 9)))
+    assert len(device.take_launches()) == 5
+
+
+def test_each_makes_the_calls_before_one_that_fails(
+    device: HipTestDevice, kernel: rt.Kernel
+) -> None:
+    bound = kernel.bind(Array(4096, (100, 64)), stream=0)
+    for wrong, error in (((1, "a"), rt.ArgumentError), ((0, 0.5), rt.PlanError)):
+        for before in (0, 1, 3, 4, 5, 9):
+            with pytest.raises(error):
+                bound.each([*[(1, 0.5)] * before, wrong, (1, 0.5)])
+            assert len(device.take_launches()) == 2 * before
 
 
 def test_what_binding_refuses(device: HipTestDevice, kernel: rt.Kernel) -> None:
