@@ -122,7 +122,7 @@ def _report(error: Exception, *, as_json: bool) -> int:
         elif not isinstance(error, FlycError):
             message = f"the system refused: {message}"
     if as_json:
-        click.echo(json.dumps({"error": _details(error, kind, code, message)}, indent=2))
+        click.echo(json.dumps({"error": _details(error, kind, code, message)}))
     else:
         click.echo(printable(f"Error: {message}{hint}"), err=True)
     return code

@@ -63,6 +63,11 @@ def show_json(value: Any) -> None:
     _echo(json.dumps(value, indent=2))
 
 
+def show_json_line(value: Any) -> None:
+    """Print a JSON document on one line of stdout."""
+    _echo(json.dumps(value))
+
+
 def plain_lines(table: Table) -> list[str]:
     """The table as lines: columns padded to their widest cell, two spaces apart."""
     rows = [[column.name for column in table.columns]]

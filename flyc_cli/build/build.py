@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from flyc_cli.build.budgets import over_budget
 from flyc_cli.build.failures import (
@@ -21,9 +21,10 @@ from flyc_cli.build.failures import (
 from flyc_cli.build.jobs import default_jobs
 from flyc_cli.build.merge import merge_outcomes
 from flyc_cli.build.servers import worker_environment
-from flyc_cli.build.supervisor import RETRIES, Built, Failed, Outcome, compile_all
+from flyc_cli.build.supervisor import RETRIES, Built, Failed, compile_all
 from flyc_cli.build.tables import collect_tables
 from flyc_cli.build.toolchain import flydsl_directory, installed_compiler, open_toolkit, provenance
+from flyc_cli.build.watch import SILENT, Watcher
 from flyc_cli.bundle_writer import BundleContents, WrittenBundle, write_bundle
 from flyc_cli.compression import Compression
 from flyc_cli.frontends.versions import warn_if_unchecked
@@ -36,33 +37,6 @@ from flyc_cli.store.remote import Remote, RemoteCache
 from flyc_cli.store.toolchain import identify_toolchain
 from mlir_passes.toolkit import Toolkit
 from runtime_loader.target import Target
-
-
-class Progress(Protocol):
-    """What watches a build: told once what will be built, then of every outcome.
-
-    A request that turns out to stand for several specialisations is announced before their
-    outcomes.
-    """
-
-    def begin(self, requests: Sequence[Request]) -> None: ...
-
-    def parts(self, request: Request, parts: int) -> None: ...
-
-    def outcome(self, outcome: Outcome) -> None: ...
-
-
-class Silent:
-    """A `Progress` that shows nothing."""
-
-    def begin(self, requests: Sequence[Request]) -> None:
-        pass
-
-    def parts(self, request: Request, parts: int) -> None:
-        pass
-
-    def outcome(self, outcome: Outcome) -> None:
-        pass
 
 
 @dataclass(frozen=True)
@@ -124,7 +98,7 @@ def compile_planned(
     stages: bool = False,
     rocm: Path | None = None,
     llvm: Path | None = None,
-    progress: Progress | None = None,
+    watcher: Watcher = SILENT,
     workers: Workers = ALONE,
     allow_missing: bool = False,
 ) -> Compiled:
@@ -138,7 +112,6 @@ def compile_planned(
     configurations of a tuned kernel (with `allow_missing`, when all fail), `WorkerError` and
     `ToolkitError` when nothing can be compiled here.
     """
-    watcher = progress or Silent()
     with tempfile.TemporaryDirectory(prefix="flyc-toolkit-") as scratch:
         chosen = planned.manifest.toolchain
         toolkit = open_toolkit(rocm or chosen.rocm, Path(scratch), llvm or chosen.llvm)
@@ -152,8 +125,7 @@ def compile_planned(
                 artifacts=open_artifacts(workers.storage, toolkit, workers.remote),
                 limits=workers.limits,
                 retries=workers.retries,
-                on_outcome=watcher.outcome,
-                on_parts=watcher.parts,
+                watcher=watcher,
             )
         )
     built = tuple(outcome for outcome in outcomes if isinstance(outcome, Built))
@@ -195,7 +167,7 @@ def build(
     stages: bool = False,
     rocm: Path | None = None,
     llvm: Path | None = None,
-    progress: Progress | None = None,
+    watcher: Watcher = SILENT,
     workers: Workers = ALONE,
     allow_missing: bool = False,
     compression: Compression = "zstd",
@@ -216,7 +188,7 @@ def build(
     compiler = installed_compiler()
     warn_if_unchecked(compiler.flydsl)
     compiled = compile_planned(
-        planned, jobs=jobs, stages=stages, rocm=rocm, llvm=llvm, progress=progress,
+        planned, jobs=jobs, stages=stages, rocm=rocm, llvm=llvm, watcher=watcher,
         workers=workers, allow_missing=allow_missing,
     )  # fmt: skip
     previous = directory / f"{planned.manifest.name}.flybundle"

@@ -31,7 +31,8 @@ class Built:
 
     `request` has the kernel name and the parameters of the specialisation; `entry` is the kernel
     of the manifest that asked for it. `origin` is COMPILED, SAME_INPUT or SAME_MODULE; if it is
-    SAME_INPUT, `seconds` and `memory` are those of the build that made it.
+    SAME_INPUT, `seconds` and `memory` are those of the build that made it. `interval` is when its
+    worker ran, in seconds since the build began; None if none did.
     """
 
     request: Request
@@ -43,6 +44,7 @@ class Built:
     memory: int
     entry: str
     origin: str = COMPILED
+    interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Failed:
     entry: str
     source: tuple[tuple[str, int], ...] = ()
     optional: bool = False
+    interval: tuple[float, float] | None = None
 
 
 Outcome = Built | Failed

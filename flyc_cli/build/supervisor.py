@@ -13,7 +13,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing.connection import wait
@@ -36,6 +36,7 @@ from flyc_cli.build.outcomes import (
     to_keep,
 )
 from flyc_cli.build.servers import STANDIN, TORCH, Server, WorkerError, start_server
+from flyc_cli.build.watch import SILENT, Watcher
 from flyc_cli.frontends.torch_standin import torch_is_installed
 from flyc_cli.manifest.model import NO_LIMITS, Limits, Request
 from flyc_cli.store.artifacts import Artifacts, Cost, Lowered, keep_lowered
@@ -68,21 +69,20 @@ def compile_all(
     artifacts: Artifacts | None = None,
     limits: Limits = NO_LIMITS,
     retries: int = RETRIES,
-    on_outcome: Callable[[Outcome], None] = lambda outcome: None,
-    on_parts: Callable[[Request, int], None] = lambda request, parts: None,
+    watcher: Watcher = SILENT,
 ) -> list[Outcome]:
     """Build every request, `jobs` at a time, each in a process of its own.
 
     `artifacts` is where earlier builds are found and this one is kept. `limits` go before
     those of a request. One failure never stops the others. Returns the outcomes in the
-    order of `requests`, several for a request that has several parts (`on_parts` is told when that
-    turns out); raises `WorkerError` if no worker can run at all. Warns (`StoreWarning`) once if
+    order of `requests`, several for a request that has several parts; raises `WorkerError` if no
+    worker can run at all. Warns (`StoreWarning`) once if
     the store cannot be written.
     """
     with tempfile.TemporaryDirectory(prefix="flyc-") as scratch:
         run = _Run(
             list(requests), toolkit, capture, keep_host, None if keep_host else artifacts,
-            limits, retries, on_outcome, on_parts, Path(scratch),
+            limits, retries, watcher, Path(scratch),
         )  # fmt: skip
         try:
             return run.run(jobs)
@@ -100,8 +100,7 @@ class _Run:
         artifacts: Artifacts | None,
         limits: Limits,
         retries: int,
-        on_outcome: Callable[[Outcome], None],
-        on_parts: Callable[[Request, int], None],
+        watcher: Watcher,
         scratch: Path,
     ) -> None:
         self._artifacts = artifacts
@@ -125,8 +124,8 @@ class _Run:
         # The number of each job of a request, by part.
         self._parts = [[number] for number in range(len(requests))]
         self._retries = retries
-        self._on_outcome = on_outcome
-        self._on_parts = on_parts
+        self._watcher = watcher
+        self._start_time = time.monotonic()
         self._scratch = scratch
         self._servers: dict[str, Server] = {}
         self._server_deaths = 0
@@ -148,7 +147,9 @@ class _Run:
         for number in range(len(self._jobs)):
             if not self._found(number):
                 self._pending.append(number)
-        self._pending = deque(self._longest_first(self._pending))
+        costs = self._costs(self._pending)
+        self._pending = deque(sorted(costs, key=lambda n: -(costs[n] or float("inf"))))
+        self._watcher.expect(costs, jobs)
         while len(self._outcomes) < len(self._jobs):
             while self._may_start(jobs):
                 self._start((self._pending or self._again).popleft())
@@ -191,7 +192,7 @@ class _Run:
         job = self._jobs[number]
         if parts == 1 or job.part > 0 or len(self._parts[number]) > 1:
             return
-        self._on_parts(job.request, parts)
+        self._watcher.parts(job.request, parts)
         for part in range(1, parts):
             added = len(self._jobs)
             directory = job.directory.with_name(f"{number}-{part}")
@@ -201,13 +202,12 @@ class _Run:
             if not self._found(added):
                 self._pending.append(added)
 
-    def _longest_first(self, numbers: Sequence[int]) -> list[int]:
-        """By what they took before; those that nobody knows of may take long."""
+    def _costs(self, numbers: Iterable[int]) -> dict[int, float | None]:
+        """The seconds that jobs took before. Those that nobody knows of may take long."""
         if self._artifacts is None:
-            return list(numbers)
+            return dict.fromkeys(numbers)
         costs = {n: self._artifacts.cost(self._jobs[n].request) for n in numbers}
-        seconds = {n: cost.seconds if cost else float("inf") for n, cost in costs.items()}
-        return sorted(numbers, key=lambda number: -seconds[number])
+        return {n: cost.seconds if cost else None for n, cost in costs.items()}
 
     def _may_start(self, jobs: int) -> bool:
         """Whether another job fits. One that died before gets half of the neighbours each time."""
@@ -228,6 +228,7 @@ class _Run:
         shutil.rmtree(job.directory, ignore_errors=True)
         job.directory.mkdir()
         self._began[number] = time.monotonic()
+        self._watcher.started(number, job.request)
         try:
             self._servers[mode].start_job(number, job)
         except OSError:
@@ -288,11 +289,14 @@ class _Run:
         elif self._artifacts is not None:
             self._keep(number, outcome, finished)
         self._add_parts(number, finished.parts)
-        self._settle(number, outcome)
+        started = self._began[number] - self._start_time
+        self._settle(
+            number, replace(outcome, interval=(started, time.monotonic() - self._start_time))
+        )
 
     def _settle(self, number: int, outcome: Outcome) -> None:
         self._outcomes[number] = outcome
-        self._on_outcome(outcome)
+        self._watcher.outcome(outcome)
 
     def _keep(self, number: int, built: Built, finished: Finished) -> None:
         assert self._artifacts is not None

@@ -10,7 +10,6 @@ import click
 from flyc_cli.commands.options import (
     cache_dir_option,
     jobs_option,
-    json_option,
     kernels_option,
     llvm_option,
     remote_cache_options,
@@ -23,6 +22,20 @@ from runtime_loader.target import Target
 
 if TYPE_CHECKING:
     from flyc_cli.compression import Compression
+
+
+report_option = click.option(
+    "--report",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="Write what became of each specialisation, and what it took, as JSON.",
+)
+timeline_option = click.option(
+    "--timeline",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="Write when each worker did what, as a trace that Perfetto opens.",
+)
 
 
 @click.command(short_help="Compile a manifest into a bundle.")
@@ -72,9 +85,13 @@ if TYPE_CHECKING:
     help="Store code objects compressed, or raw: larger, but loaded without decompression.",
 )
 @click.option("--stages", is_flag=True, help="Keep every stage of the lowering in the bundle.")
+@report_option
+@timeline_option
 @rocm_option
 @llvm_option
-@json_option
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print events as JSON, one a line; the result is last."
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def build(
     manifest: Path,
@@ -92,6 +109,8 @@ def build(
     allow_missing: bool,
     compression: Compression,
     stages: bool,
+    report: Path | None,
+    timeline: Path | None,
     rocm: Path | None,
     llvm: Path | None,
     as_json: bool,
@@ -103,10 +122,14 @@ def build(
     Nothing is written unless everything compiles (but for configurations of tuned kernels), or
     --allow-missing. What earlier builds made of the same inputs is taken from the store.
     """
+    from flyc_cli.annotations import annotate
     from flyc_cli.build.build import Workers
     from flyc_cli.build.build import build as build_bundle
+    from flyc_cli.build.failures import BuildError
+    from flyc_cli.build.report import Events, Tracker, write_json
+    from flyc_cli.build.watch import Several
     from flyc_cli.manifest.model import Limits
-    from flyc_cli.output import show, show_json
+    from flyc_cli.output import show, show_json_line
     from flyc_cli.progress import build_progress
     from flyc_cli.store.remote import Remote
     from flyc_cli.views.build import bundle_line, written_json
@@ -116,27 +139,41 @@ def build(
         if no_cache:
             raise click.UsageError("--no-cache leaves no store for --remote-cache to fill")
         remote = Remote.at(remote_cache, read_only=remote_cache_mode == "read")
-    with build_progress(quiet or as_json) as progress:
-        written = build_bundle(
-            manifest,
-            output,
-            kernels=kernels,
-            targets=targets,
-            jobs=jobs,
-            stages=stages,
-            rocm=rocm,
-            llvm=llvm,
-            progress=progress,
-            workers=Workers(
-                storage=None if no_cache else store_in(cache_dir),
-                remote=remote,
-                limits=Limits(timeout, memory_limit),
-                retries=retries,
-            ),
-            allow_missing=allow_missing,
-            compression=compression,
-        )
+    tracker = Tracker()
+    telling = [Events(show_json_line)] if as_json else []
+    written = None
+    try:
+        with build_progress(quiet or as_json) as progress:
+            written = build_bundle(
+                manifest,
+                output,
+                kernels=kernels,
+                targets=targets,
+                jobs=jobs,
+                stages=stages,
+                rocm=rocm,
+                llvm=llvm,
+                watcher=Several([tracker, progress, *telling]),
+                workers=Workers(
+                    storage=None if no_cache else store_in(cache_dir),
+                    remote=remote,
+                    limits=Limits(timeout, memory_limit),
+                    retries=retries,
+                ),
+                allow_missing=allow_missing,
+                compression=compression,
+            )
+    except BuildError as error:
+        annotate(error.failures, output, quiet=quiet or as_json)
+        raise
+    finally:
+        if report is not None:
+            write_json(report, tracker.report(written_json(written)["bundle"] if written else None))
+        if timeline is not None:
+            write_json(timeline, tracker.timeline())
+        if written and not (quiet or as_json):
+            show(bundle_line(written))
+        if tracker.outcomes and not (quiet or as_json):
+            show(tracker.last_line(written is not None))
     if as_json:
-        show_json(written_json(written))
-    elif not quiet:
-        show(bundle_line(written))
+        show_json_line(written_json(written))

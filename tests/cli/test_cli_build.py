@@ -42,11 +42,13 @@ def workplace(project: Path, tmp_path: Path) -> Path:
 def test_the_transcript(built) -> None:
     out, run = built
     assert (run.returncode, run.stderr) == (0, "")
-    progress, line = run.stdout.splitlines()
+    progress, line, last = run.stdout.splitlines()
     assert progress == "  scale  gfx942 gfx1201  4 specialisations  done"
     path = next(path for path in out.iterdir() if not path.is_symlink())
     size = f"{path.stat().st_size / 1000:.1f} kB"
     assert line == f"  {path}   4 specialisations, 1 kernel, 4 code objects (dedup 0), {size}"
+    said = r"flyc build: ok, 4 built \(4 compiled, 0 from the store\), 0 failed, \d+\.\d s"
+    assert re.fullmatch(said, last)
     assert (out / "samples.flybundle").resolve() == path
     assert set(out.iterdir()) == {path, out / "samples.flybundle"}
 
@@ -70,7 +72,11 @@ def test_same_manifest_same_bundle(flyc, built, project: Path, tmp_path: Path) -
     args = ("build", project / "manifest.yaml", "-o", tmp_path, "-j", 1, "--json", "--no-cache")
     run = flyc(*args, env={"PYTHONHASHSEED": "7"})
     assert (run.returncode, run.stderr) == (0, "")
-    bundle = json.loads(run.stdout)["bundle"]
+    *events, last = map(json.loads, run.stdout.splitlines())
+    bundle = last["bundle"]
+    assert [event["event"] for event in events] == ["begin", "expect", *["start", "built"] * 4]
+    assert events[3]["kernel"] == "scale"
+    assert events[3]["origin"] == "compiled"
     # Stages are outside of the id, so the bundle that was built with them has the same.
     assert BundleFile.open(out / "samples.flybundle").id == bundle["id"]
     assert Path(bundle["path"]).stat().st_size == bundle["size"]
@@ -98,7 +104,9 @@ def test_failures_are_all_told_with_their_source(flyc, workplace: Path) -> None:
     run = flyc("build", manifest, "-o", workplace / "out", cwd=workplace)
     assert run.returncode == 1
     assert "  raises     gfx942  1 specialisation   1 failed" in run.stdout.splitlines()
-    assert "  scale      gfx942  1 specialisation   done" in run.stdout.splitlines()
+    (scale,) = (line for line in run.stdout.splitlines() if line.startswith("  scale "))
+    assert re.fullmatch(r"  scale      gfx942  1 specialisation   done(, 1 from the store)?", scale)
+    assert run.stdout.splitlines()[-1].startswith("flyc build: failed, 1 built (")
     errors = run.stderr
     assert "raises(N=64) for gfx942 failed at stage trace" in errors
     line = (workplace / "kernels.py").read_text().splitlines().index(
@@ -119,12 +127,49 @@ def test_failures_as_json(flyc, workplace: Path) -> None:
     manifest = manifest_of(workplace, "scale", "raises")
     run = flyc("build", manifest, "-o", workplace / "out", "--json")
     assert (run.returncode, run.stderr) == (1, "")
-    error = json.loads(run.stdout)["error"]
+    *events, last = map(json.loads, run.stdout.splitlines())
+    (failed,) = (event for event in events if event["event"] == "failed")
+    assert failed["kernel"] == "raises"
+    error = last["error"]
     assert (error["kind"], error["exit_code"]) == ("BuildError", 1)
     (failure,) = error["failures"]
     assert failure["kernel"] == "raises"
     assert failure["params"] == {"N": 64}
     assert failure["source"][0]["text"] == 'raise ValueError(f"no tiling for N={N}")'
+
+
+def test_report_timeline_and_annotations(flyc, workplace: Path) -> None:
+    manifest = manifest_of(workplace, "scale", "raises")
+    out = workplace / "out"
+    files = ("--report", workplace / "report.json", "--timeline", workplace / "trace.json")
+    services = {"GITHUB_ACTIONS": "true", "GITLAB_CI": "true"}
+    run = flyc("build", manifest, "-o", out, "--no-cache", *files, cwd=workplace, env=services)
+    assert run.returncode == 1
+    line = (workplace / "kernels.py").read_text().splitlines().index(
+        '    raise ValueError(f"no tiling for N={N}")'
+    ) + 1  # fmt: skip
+    assert (
+        f"::error file=kernels.py,line={line},title=raises(N=64) for gfx942::"
+        "ValueError: no tiling for N=64"
+    ) in run.stdout.splitlines()
+    (issue,) = json.loads((out / "gl-code-quality-report.json").read_text())
+    assert issue["location"] == {"path": "kernels.py", "lines": {"begin": line}}
+    report = json.loads((workplace / "report.json").read_text())
+    assert report["bundle"] is None
+    assert report["counts"] == {"asked": 2, "failed": 1, "compiled": 1}
+    built = next(one for one in report["specialisations"] if one["origin"] == "compiled")
+    assert built["kernel"] == "scale"
+    assert sum(built["seconds"].values()) > 0
+    assert built["kernels"]["scale_kernel_0"]["vgprs"] > 0
+    trace = json.loads((workplace / "trace.json").read_text())["traceEvents"]
+    slices = [event for event in trace if event["ph"] == "X"]
+    assert {"scale(N=64) for gfx942", "raises(N=64) for gfx942"} <= {s["name"] for s in slices}
+    assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in slices)
+
+    good = flyc("build", manifest_of(workplace, "scale"), "-o", out, *files[:2], "-q")
+    assert good.returncode == 0
+    report = json.loads((workplace / "report.json").read_text())
+    assert report["bundle"]["specialisations"] == 1
 
 
 @pytest.mark.parametrize(

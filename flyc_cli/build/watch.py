@@ -1,0 +1,78 @@
+"""What may watch a build while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from flyc_cli.build.outcomes import Outcome
+from flyc_cli.manifest.model import Request
+
+
+class Watcher(Protocol):
+    """Is told what will be built, then of every start and every outcome."""
+
+    def begin(self, requests: Sequence[Request]) -> None:
+        """All that is asked for."""
+
+    def expect(self, seconds: Mapping[int, float | None], jobs: int) -> None:
+        """What is not in the store, `jobs` at a time: by number in `begin`'s order, what it took
+        the last time."""
+
+    def parts(self, request: Request, parts: int) -> None:
+        """A request turns out to stand for several specialisations; told before their outcomes."""
+
+    def started(self, number: int, request: Request) -> None:
+        """A worker begins. The same number again: a part, or another try."""
+
+    def outcome(self, outcome: Outcome) -> None:
+        """One specialisation is done."""
+
+
+class Silent:
+    """A `Watcher` that does nothing; the others are made of it."""
+
+    def begin(self, requests: Sequence[Request]) -> None:
+        pass
+
+    def expect(self, seconds: Mapping[int, float | None], jobs: int) -> None:
+        pass
+
+    def parts(self, request: Request, parts: int) -> None:
+        pass
+
+    def started(self, number: int, request: Request) -> None:
+        pass
+
+    def outcome(self, outcome: Outcome) -> None:
+        pass
+
+
+SILENT = Silent()
+
+
+class Several(Silent):
+    """Passes everything on to several watchers, in order."""
+
+    def __init__(self, watchers: Sequence[Watcher]) -> None:
+        self._watchers = watchers
+
+    def begin(self, requests: Sequence[Request]) -> None:
+        for watcher in self._watchers:
+            watcher.begin(requests)
+
+    def expect(self, seconds: Mapping[int, float | None], jobs: int) -> None:
+        for watcher in self._watchers:
+            watcher.expect(seconds, jobs)
+
+    def parts(self, request: Request, parts: int) -> None:
+        for watcher in self._watchers:
+            watcher.parts(request, parts)
+
+    def started(self, number: int, request: Request) -> None:
+        for watcher in self._watchers:
+            watcher.started(number, request)
+
+    def outcome(self, outcome: Outcome) -> None:
+        for watcher in self._watchers:
+            watcher.outcome(outcome)
