@@ -68,6 +68,19 @@ class Device:
         return f"device {self.ordinal} ({self.target})"
 
 
+# How many forks are between this process and the one that imported this; cheaper than asking for
+# its number at each launch.
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
 class Hip:
     """An initialised HIP runtime. `path` is the library as it was found; if `synchronous`, each
     launch waits for its end.
@@ -92,7 +105,7 @@ class Hip:
         self._launch_plainly.restype = c_int
         self._spare_buffers: dict[int, list[_ArgumentBuffer]] = {}
         self._get_device = self._function("hipGetDevice")
-        self._pid = os.getpid()
+        self._pid, self._forks = os.getpid(), _forks
         code = self._function("hipInit")(0)
         if code:
             raise HipUnavailableError(
@@ -217,7 +230,8 @@ class Hip:
             buffer = _ArgumentBuffer(len(kernarg))
         buffer.bytes.raw = kernarg
         # Without a prototype numbers go as they are (c_uint), at half the cost of the call.
-        code = self._launch_plainly(c_void_p(function), *size, c_void_p(stream), None, buffer.extra)
+        on = c_void_p(stream) if stream else None
+        code = self._launch_plainly(c_void_p(function), *size, on, None, buffer.extra)
         spare.append(buffer)
         if code:
             raise self.error("hipModuleLaunchKernel", code, doing)
@@ -244,12 +258,11 @@ class Hip:
 
     def check_process(self) -> None:
         """Refuse to go on in a child process that inherited an initialised HIP: it cannot work."""
-        pid = os.getpid()
-        if pid != self._pid:
+        if _forks != self._forks:
             raise HipUnavailableError(
-                f"HIP was initialised in process {self._pid}, which then forked this one ({pid}); "
-                "HIP does not survive a fork. Start the process with the 'spawn' or 'forkserver' "
-                "method, or fork before the first kernel is loaded"
+                f"HIP was initialised in process {self._pid}, which then forked this one "
+                f"({os.getpid()}); HIP does not survive a fork. Start the process with the "
+                "'spawn' or 'forkserver' method, or fork before the first kernel is loaded"
             )
 
     def error(self, call: str, code: int, doing: str) -> HipError | HipUnavailableError:

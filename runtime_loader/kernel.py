@@ -58,7 +58,8 @@ class Kernel:
         self._launched = 0
         self.ranges = _ranges()
         last_is_stream = bool(spec.signature) and isinstance(spec.signature[-1], StreamForm)
-        self._fewest = len(spec.signature) - last_is_stream
+        self._most = len(spec.signature)
+        self._fewest = self._most - last_is_stream
         self._offsets = [
             tuple(param.offset for param in kernel.kernarg.params) for kernel in spec.kernels
         ]
@@ -74,20 +75,19 @@ class Kernel:
         `PlanError`, and `HipError` when HIP refuses a launch.
         """
         launches = None
-        if not named and self._fewest <= len(args) <= len(self.specialisation.signature):
-            if self._calls < _CALLS_WITHOUT_CODE or self.ranges is not None:
-                self._calls += 1
-            else:
-                launches = (self._straight or self._make_straight())(*args)
+        if not named and self._fewest <= len(args) <= self._most:
+            straight = self._straight or self._straight_from_now()
+            launches = straight(*args)
         if launches is None:
             self.launch_slots(self._binder.bind(args, named))
             return
-        launch, functions, doing = self._hip.launch_packed, self._functions, self._doing
+        hip, functions, doing = self._hip, self._functions, self._doing
+        launch = hip.launch_packed
         try:
-            streams = [stream for _, _, stream, _ in launches]
-            self._check_device(streams)
-            if self._on_capture is not None:
-                self._tell_of_capture(self._on_capture, streams)
+            if self._on_capture is None and hip.single_device():
+                hip.check_process()
+            else:
+                self._check_streams([stream for _, _, stream, _ in launches])
             for kernel, size, stream, kernarg in launches:
                 launch(functions[kernel], size, stream, kernarg, doing[kernel])
         except HipError as error:
@@ -100,7 +100,10 @@ class Kernel:
         """How many kernels it has launched. Where threads launch through Python, about so many."""
         return self._launched
 
-    def _make_straight(self) -> Callable[..., Launches | None]:
+    def _straight_from_now(self) -> Callable[..., Launches | None]:
+        if self._calls < _CALLS_WITHOUT_CODE or self.ranges is not None:
+            self._calls += 1
+            return _recognise_nothing
         from runtime_loader.straight import straight_code
 
         code = straight_code(self.specialisation.signature, self.device.ordinal, self._compiler())
@@ -133,10 +136,7 @@ class Kernel:
             self.ranges.push(self.label.encode())
         hip, functions, offsets, doing = self._hip, self._functions, self._offsets, self._doing
         try:
-            streams = [launch.stream for launch in launches]
-            self._check_device(streams)
-            if self._on_capture is not None:
-                self._tell_of_capture(self._on_capture, streams)
+            self._check_streams([launch.stream for launch in launches])
             for launch in launches:
                 kernel = launch.kernel
                 hip.launch(functions[kernel], launch, offsets[kernel], doing[kernel])
@@ -186,8 +186,11 @@ class Kernel:
                 f"workgroup. Nothing was launched; {self._inputs(slots)}"
             )
 
-    def _tell_of_capture(self, tell: Callable[[], None], streams: list[int]) -> None:
-        if any(self._hip.is_captured(stream) for stream in streams if stream):
+    def _check_streams(self, streams: list[int]) -> None:
+        """That they belong to this device, which is current; tells of those that are captured."""
+        self._check_device(streams)
+        tell = self._on_capture
+        if tell is not None and any(self._hip.is_captured(stream) for stream in streams if stream):
             tell()
 
     def _check_device(self, streams: list[int]) -> None:

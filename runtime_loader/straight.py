@@ -86,12 +86,15 @@ class _Writer:
     def _memory(self, form: TensorForm | PointerForm, name: str) -> None:
         """That it is torch's manner of tensor, of this type and on this device."""
         accepted = accepted_dtypes(ELEMENT_TYPES[form.dtype])
-        self.names[f"{name}_types"] = accepted
-        self.lines.append(f"d = {name}.device")
-        self._unless(
-            f"dtypes[{name}.dtype] in {name}_types and (d.type == 'cuda' or d.type == 'hip')"
-            f" and d.index == {self._ordinal}"
-        )
+        # The dtype and the device that passed last: tensors differ in them rarely.
+        self.names |= {f"{name}_types": accepted, f"{name}_seen": [None, None]}
+        self.lines += [
+            f"t, d = {name}.dtype, {name}.device",
+            f"if t is not {name}_seen[0] or d != {name}_seen[1]:",
+            f" if dtypes[t] not in {name}_types or d.index != {self._ordinal}: return None",
+            " if d.type != 'cuda' and d.type != 'hip': return None",
+            f" {name}_seen[:] = t, d",
+        ]
 
     def _tensor(self, form: TensorForm, name: str) -> None:
         pointer = f"i{self._inputs}"
