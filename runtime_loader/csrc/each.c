@@ -58,6 +58,7 @@ static Outcome launch_rows(Launcher *self, Rows *rows) {
     unsigned long long made = 0;
     uint32_t failed = 0;
     int code = 0;
+    program_start(&self->program, slots);
     Py_BEGIN_ALLOW_THREADS
     for (int n = 0; n < ROWS_AT_ONCE && rows->left > 0 && code == 0; n++) {
         batch.count = batch.used = 0;

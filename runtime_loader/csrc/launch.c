@@ -150,6 +150,7 @@ Outcome plan_call(Launcher *self, PyObject *const *values, Batch *batch) {
             return bound;
         }
     }
+    program_start(&self->program, slots);
     return plan_slots(self, slots, batch);
 }
 

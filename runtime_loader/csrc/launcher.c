@@ -137,6 +137,8 @@ static PyObject *launcher_evaluate(PyObject *object, PyObject *inputs) {
             return NULL;
         }
     }
+    batch.count = batch.used = 0;
+    program_start(&self->program, values);
     if (program_run(&self->program, values, &batch) != DONE) {
         Py_RETURN_NONE;
     }

@@ -14,6 +14,7 @@
 #define MAX_SITES 16
 #define MAX_PENDING 8
 #define MAX_KERNARG 4096
+#define KERNARG_UNIT 16 /* divides MAX_KERNARG; packed segments begin at multiples of it */
 #define MAX_ARGUMENTS 128
 #define MAX_RANK 8
 #define MAX_ELEMENT_CODES 4
@@ -65,14 +66,16 @@ typedef struct {
 typedef struct {
     uint32_t count, used;
     Pending launches[MAX_PENDING];
-    _Alignas(16) uint8_t kernarg[MAX_KERNARG];
+    _Alignas(KERNARG_UNIT) uint8_t kernarg[MAX_KERNARG];
 } Batch;
 
 /* Takes (inputs, constants, values, clear, instructions, sites); false with an exception set when
  * they do not make a sound program. */
 bool program_read(Program *program, PyObject *description);
 void program_free(Program *program);
-/* Adds a call to the batch; `values` holds its inputs. DECLINED for what is undefined, too long, an
+/* Puts the constants in their places among `values`, where runs leave them. */
+void program_start(const Program *program, uint64_t *values);
+/* Adds a call to the batch; `values` holds its inputs and the constants. DECLINED for what is undefined, too long, an
  * unsound launch or more than the batch holds; some of the call may then be in the batch. */
 Outcome program_run(const Program *program, uint64_t *values, Batch *batch);
 
@@ -174,7 +177,7 @@ extern unsigned fork_generation;
 bool launch_setup(void);
 PyObject *launcher_call(PyObject *launcher, PyObject *const *args, size_t flagged,
                         PyObject *names);
-/* Adds a call to the batch, by its slots or by all of its arguments; what is not DONE adds
+/* Adds a call to the batch, by its slots (in values that the program has started with) or by all of its arguments; what is not DONE adds
  * nothing. The first needs no GIL. */
 Outcome plan_slots(const Launcher *launcher, uint64_t *slots, Batch *batch);
 Outcome plan_call(Launcher *launcher, PyObject *const *values, Batch *batch);

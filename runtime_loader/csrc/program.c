@@ -130,7 +130,7 @@ static bool read_site(const Program *p, Site *site, PyObject *description) {
     }
     site->function = (void *)(uintptr_t)function;
     site->kernarg_size = (uint32_t)size;
-    site->kernarg = PyMem_Malloc((size_t)size + 1);
+    site->kernarg = PyMem_Calloc(1, (size_t)size + KERNARG_UNIT);
     if (site->kernarg == NULL) {
         PyErr_NoMemory();
         return false;
@@ -243,7 +243,7 @@ static void store(uint8_t *to, uint64_t value, unsigned size) {
 
 /* Packs one launch; false for one that is empty, too large or too many. */
 static bool pack(const Site *site, const uint64_t *v, Batch *batch) {
-    uint32_t start = (batch->used + 15) & ~15u;
+    uint32_t start = (batch->used + KERNARG_UNIT - 1) / KERNARG_UNIT * KERNARG_UNIT;
     if (batch->count == MAX_PENDING || start + site->kernarg_size > MAX_KERNARG) {
         return false;
     }
@@ -264,7 +264,10 @@ static bool pack(const Site *site, const uint64_t *v, Batch *batch) {
     p->lds = (uint32_t)v[site->lds];
     p->stream = (void *)(uintptr_t)v[site->stream];
     uint8_t *kernarg = batch->kernarg + start;
-    memcpy(kernarg, site->kernarg, site->kernarg_size);
+    /* In whole units, which need no call; both sides have room for the last. */
+    for (uint32_t at = 0; at < site->kernarg_size; at += KERNARG_UNIT) {
+        memcpy(kernarg + at, site->kernarg + at, KERNARG_UNIT);
+    }
     for (uint32_t n = 0; n < site->store_count; n++) {
         const Store *s = &site->stores[n];
         store(kernarg + s->offset, v[s->value], s->size);
@@ -275,9 +278,12 @@ static bool pack(const Site *site, const uint64_t *v, Batch *batch) {
     return true;
 }
 
+void program_start(const Program *p, uint64_t *v) {
+    memcpy(v + p->input_count, p->constants, p->constant_count * sizeof *v);
+}
+
 Outcome program_run(const Program *p, uint64_t *v, Batch *batch) {
     uint32_t first_result = p->input_count + p->constant_count;
-    memcpy(v + p->input_count, p->constants, p->constant_count * sizeof *v);
     if (p->clear_results) {
         memset(v + first_result, 0, (p->value_count - first_result) * sizeof *v);
     }
