@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 
+from runtime_loader.digest import sha256
 from runtime_loader.errors import BundleError
 from runtime_loader.format import (
     ALIGNMENT,
@@ -73,7 +73,7 @@ class Blobs:
             raise self.damaged(what, f"codec {ref.codec}, which this version does not know")
         if copied:
             content = bytes(content)
-        if hashlib.sha256(content).digest() != ref.sha256:
+        if sha256(content) != ref.sha256:
             raise self.damaged(what, "its SHA-256 is not the one that the bundle names")
         return content
 

@@ -5,9 +5,9 @@ docs/format.md is the specification; this module is its transcription.
 
 from __future__ import annotations
 
-import hashlib
 import struct
 
+from runtime_loader.digest import sha256
 from runtime_loader.errors import BundleError
 from runtime_loader.records import dataclass
 
@@ -98,13 +98,14 @@ def header_check(header: bytes, table: bytes) -> bytes:
     of origin.
     """
     blank = header[:24] + bytes(8) + header[32:]
-    return hashlib.sha256(blank + table).digest()[:8]
+    return sha256(blank, table)[:8]
 
 
 def bundle_id(major: int, sections: list[tuple[bytes, int, Ref]]) -> bytes:
     """The SHA-256 that names a bundle: over its major version and every section but annexes."""
-    digest = hashlib.sha256(b"flybundle" + struct.pack("<H", major))
-    for name, flags, ref in sections:
-        if not flags & ANNEX:
-            digest.update(SECTION.pack(name, flags, 0) + ref.pack())
-    return digest.digest()
+    covered = [
+        SECTION.pack(name, flags, 0) + ref.pack()
+        for name, flags, ref in sections
+        if not flags & ANNEX
+    ]
+    return sha256(b"flybundle" + struct.pack("<H", major), *covered)
