@@ -7,10 +7,12 @@ import tempfile
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from flyc_cli.build.budgets import over_budget
+from flyc_cli.build.cluster import Cluster, build_on_cluster
 from flyc_cli.build.failures import (
     BuildError,
     IncompleteError,
@@ -44,13 +46,14 @@ class Workers:
     """How a build goes about its work; nothing of this changes what is built.
 
     `storage` is where earlier builds are found and this one is kept; None builds everything.
-    `remote` is a cache behind it that machines share.
+    `remote` is a cache behind it that machines share, `cluster` where jobs run instead of here.
     `limits` go before those of the manifest; `retries` is how often a specialisation whose worker
     died is tried again.
     """
 
     storage: Store | None = None
     remote: Remote | None = None
+    cluster: Cluster | None = None
     limits: Limits = NO_LIMITS
     retries: int = RETRIES
 
@@ -116,8 +119,14 @@ def compile_planned(
         chosen = planned.manifest.toolchain
         toolkit = open_toolkit(rocm or chosen.rocm, Path(scratch), llvm or chosen.llvm)
         watcher.begin(planned.requests)
+        tools = rocm or chosen.rocm, llvm or chosen.llvm
+        build_them = (
+            compile_all
+            if workers.cluster is None
+            else partial(build_on_cluster, workers.cluster, tools)
+        )
         outcomes = merge_outcomes(
-            compile_all(
+            build_them(
                 planned.requests,
                 toolkit=toolkit,
                 jobs=jobs or default_jobs(),

@@ -80,7 +80,7 @@ def compile_all(
     the store cannot be written.
     """
     with tempfile.TemporaryDirectory(prefix="flyc-") as scratch:
-        run = _Run(
+        run = Run(
             list(requests), toolkit, capture, keep_host, None if keep_host else artifacts,
             limits, retries, watcher, Path(scratch),
         )  # fmt: skip
@@ -90,7 +90,9 @@ def compile_all(
             run.close()
 
 
-class _Run:
+class Run:
+    """One build: its jobs, and what became of each so far."""
+
     def __init__(
         self,
         requests: list[Request],
@@ -143,6 +145,7 @@ class _Run:
             server.stop()
 
     def run(self, jobs: int) -> list[Outcome]:
+        """Take what the store has, and build the rest."""
         self._find_ahead()
         for number in range(len(self._jobs)):
             if not self._found(number):
@@ -150,6 +153,11 @@ class _Run:
         costs = self._costs(self._pending)
         self._pending = deque(sorted(costs, key=lambda n: -(costs[n] or float("inf"))))
         self._watcher.expect(costs, jobs)
+        self.work(jobs)
+        return [self._outcomes[number] for parts in self._parts for number in parts]
+
+    def work(self, jobs: int) -> None:
+        """Build all that is pending."""
         while len(self._outcomes) < len(self._jobs):
             while self._may_start(jobs):
                 self._start((self._pending or self._again).popleft())
@@ -158,7 +166,6 @@ class _Run:
                 mode = next(m for m, s in self._servers.items() if s.connection is connection)
                 self._receive(mode)
             self._enforce_limits()
-        return [self._outcomes[number] for parts in self._parts for number in parts]
 
     def _find_ahead(self) -> None:
         """Ask a shared cache for everything at once: each answer is a journey over the network."""

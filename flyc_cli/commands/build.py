@@ -9,6 +9,7 @@ import click
 
 from flyc_cli.commands.options import (
     cache_dir_option,
+    cluster_options,
     jobs_option,
     kernels_option,
     llvm_option,
@@ -54,6 +55,7 @@ timeline_option = click.option(
 @click.option("--no-cache", is_flag=True, help="Build everything, and keep nothing in the store.")
 @cache_dir_option
 @remote_cache_options
+@cluster_options
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -103,6 +105,8 @@ def build(
     cache_dir: Path | None,
     remote_cache: str | None,
     remote_cache_mode: str,
+    scheduler: str | None,
+    assume_shared_sources: bool,
     timeout: float | None,
     memory_limit: int | None,
     retries: int,
@@ -125,6 +129,7 @@ def build(
     from flyc_cli.annotations import annotate
     from flyc_cli.build.build import Workers
     from flyc_cli.build.build import build as build_bundle
+    from flyc_cli.build.cluster import Cluster
     from flyc_cli.build.failures import BuildError
     from flyc_cli.build.report import Events, Tracker, write_json
     from flyc_cli.build.watch import Several
@@ -157,6 +162,7 @@ def build(
                 workers=Workers(
                     storage=None if no_cache else store_in(cache_dir),
                     remote=remote,
+                    cluster=Cluster(scheduler, assume_shared_sources) if scheduler else None,
                     limits=Limits(timeout, memory_limit),
                     retries=retries,
                 ),

@@ -141,6 +141,20 @@ def remote_cache_options(command: F) -> F:
     )(command)
 
 
+def cluster_options(command: F) -> F:
+    """`--scheduler dask://HOST:PORT` and `--assume-shared-sources`."""
+    command = click.option(
+        "--assume-shared-sources",
+        is_flag=True,
+        help="The cluster's workers see the same files at the same paths: send no sources.",
+    )(command)
+    return click.option(
+        "--scheduler",
+        metavar="dask://HOST:PORT",
+        help="Compile on the workers of a Dask cluster instead of here.",
+    )(command)
+
+
 def store_in(directory: Path | None) -> Store:
     """The store in `directory`, or else in the default place; a usage error if there is none."""
     from flyc_cli.store.files import Store, default_directory
