@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flyc_cli.build.budgets import over_budget
-from flyc_cli.build.cluster import Cluster, build_on_cluster
 from flyc_cli.build.failures import (
     BuildError,
     IncompleteError,
@@ -39,6 +38,9 @@ from flyc_cli.store.remote import Remote, RemoteCache
 from flyc_cli.store.toolchain import identify_toolchain
 from mlir_passes.toolkit import Toolkit
 from runtime_loader.target import Target
+
+if TYPE_CHECKING:
+    from flyc_cli.build.cluster import Cluster
 
 
 @dataclass(frozen=True)
@@ -120,11 +122,11 @@ def compile_planned(
         toolkit = open_toolkit(rocm or chosen.rocm, Path(scratch), llvm or chosen.llvm)
         watcher.begin(planned.requests)
         tools = rocm or chosen.rocm, llvm or chosen.llvm
-        build_them = (
-            compile_all
-            if workers.cluster is None
-            else partial(build_on_cluster, workers.cluster, tools)
-        )
+        build_them: Any = compile_all
+        if workers.cluster is not None:
+            from flyc_cli.build.cluster import build_on_cluster
+
+            build_them = partial(build_on_cluster, workers.cluster, tools)
         outcomes = merge_outcomes(
             build_them(
                 planned.requests,
