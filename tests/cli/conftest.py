@@ -14,7 +14,6 @@ from click.testing import CliRunner, Result
 
 from flyc_cli.main import cli
 from tests.cli.samples import KERNELS, MANIFEST, made_up_bundle
-from tests.hip_device.build import build as build_hip
 
 ROOT = Path(__file__).parents[2]
 
@@ -88,11 +87,6 @@ def built(
     """The directory that the project was built into, with stages, and the run that did it."""
     out = tmp_path_factory.mktemp("built")
     return out, flyc("build", project / "manifest.yaml", "-o", out, "--stages", "-j", 2)
-
-
-@pytest.fixture(scope="session")
-def hip_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_hip(tmp_path_factory.mktemp("hip"))
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ import pytest
 from flyc_cli import Kernel, Manifest, build
 from runtime_loader import hip
 from runtime_loader.loader import load
-from tests.hip_device.build import build as build_device
 from tests.hip_device.device import HipTestDevice
 
 pytestmark = [pytest.mark.compile, pytest.mark.device]
@@ -18,7 +17,9 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "axpy.mlir"
 ARGS = {"x": {"pointer": "f32"}, "y": {"pointer": "f32"}, "a": "f32", "n": "i32"}
 
 
-def test_a_module_can_launch_cooperatively(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_can_launch_cooperatively(
+    tmp_path: Path, hip_library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = EXAMPLE.read_text().replace(
         "%n : i32)\n    return", "%n : i32) {cooperative}\n    return"
     )
@@ -28,10 +29,9 @@ def test_a_module_can_launch_cooperatively(tmp_path: Path, monkeypatch: pytest.M
     )
     path = build(manifest, tmp_path / "out", base=tmp_path).path
 
-    library = build_device(tmp_path / "device")
-    monkeypatch.setenv(hip.LIBRARY_VARIABLE, str(library))
+    monkeypatch.setenv(hip.LIBRARY_VARIABLE, str(hip_library))
     monkeypatch.setattr(hip, "_runtime", None)
-    device = HipTestDevice(library)
+    device = HipTestDevice(hip_library)
     device.configure("gfx942")
     with load(path) as bundle:
         bundle.kernel("axpy")(4096, 8192, 1.0, 300)

@@ -10,7 +10,6 @@ import pytest
 import runtime_loader as rt
 from flyc_cli import build
 from runtime_loader import hip
-from tests.hip_device.build import build as build_device
 from tests.hip_device.device import HipTestDevice
 
 pytestmark = [pytest.mark.compile, pytest.mark.device]
@@ -38,16 +37,11 @@ def fills(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "out" / "fills.flybundle"
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_device(tmp_path_factory.mktemp("hip"))
-
-
 @pytest.fixture
-def device(library: Path, monkeypatch: pytest.MonkeyPatch) -> HipTestDevice:
-    monkeypatch.setenv(hip.LIBRARY_VARIABLE, str(library))
+def device(hip_library: Path, monkeypatch: pytest.MonkeyPatch) -> HipTestDevice:
+    monkeypatch.setenv(hip.LIBRARY_VARIABLE, str(hip_library))
     monkeypatch.setattr(hip, "_runtime", None)
-    device = HipTestDevice(library)
+    device = HipTestDevice(hip_library)
     device.configure("gfx942:sramecc+:xnack-", "gfx1100")
     device.set_recording(True)
     return device

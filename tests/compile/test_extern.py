@@ -14,7 +14,6 @@ from flyc_cli.build.failures import BuildError
 from runtime_loader import hip, modules, post_load
 from runtime_loader.bundle_file import BundleFile
 from runtime_loader.catalogue import Catalogue
-from tests.hip_device.build import build as build_device
 from tests.hip_device.device import HipTestDevice
 
 pytestmark = [pytest.mark.compile, pytest.mark.device]
@@ -60,18 +59,13 @@ def bundle(directory: Path) -> Path:
     return written.path
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_device(tmp_path_factory.mktemp("hip"))
-
-
 @pytest.fixture
-def device(library: Path, monkeypatch: pytest.MonkeyPatch) -> HipTestDevice:
-    monkeypatch.setenv(hip.LIBRARY_VARIABLE, str(library))
+def device(hip_library: Path, monkeypatch: pytest.MonkeyPatch) -> HipTestDevice:
+    monkeypatch.setenv(hip.LIBRARY_VARIABLE, str(hip_library))
     monkeypatch.setattr(hip, "_runtime", None)
     monkeypatch.setattr(post_load, "_functions", {})
     monkeypatch.setattr(modules, "_modules", {})
-    device = HipTestDevice(library)
+    device = HipTestDevice(hip_library)
     device.configure("gfx942:sramecc+:xnack-", "gfx942:sramecc+:xnack-")
     device.set_recording(True)
     return device

@@ -8,16 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.hip_device.build import build
 from tests.hip_device.compile_sample import CompiledSample, compile_sample
 from tests.hip_device.device import HipTestDevice
 
 MI300X = "gfx942:sramecc+:xnack-"
-
-
-@pytest.fixture(scope="session")
-def hip_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("hip_device"))
 
 
 @pytest.fixture(scope="session")

@@ -14,16 +14,10 @@ import pytest
 from flyc_cli.bundle_writer import BundleContents, write_bundle
 from runtime_loader import hip, native
 from runtime_loader.specialisation import Specialisation
-from tests.hip_device.build import build
 from tests.hip_device.device import HipTestDevice
 from tests.launch.samples import MI300, ROOT, TARGETS, specialisation
 
 pytest.register_assert_rewrite("tests.launch.oracle_bench")
-
-
-@pytest.fixture(scope="session")
-def hip_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("hip"))
 
 
 @pytest.fixture(scope="session")
