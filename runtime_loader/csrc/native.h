@@ -140,6 +140,56 @@ Outcome argument_bind(Argument *argument, PyObject *value, uint64_t *values);
 bool argument_takes_int64(const Argument *argument);
 bool argument_bind_int64(const Argument *argument, int64_t value, uint64_t *values);
 
+/* What most arguments take, here so that it needs no call: values of exact ints, of 64 bits with a
+ * sign or without one, and bare addresses. */
+static inline bool as_int64(PyObject *value, int64_t *number) {
+    int overflow;
+    if (!PyLong_CheckExact(value)) {
+        return false;
+    }
+    *number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    return overflow == 0;
+}
+
+/* The signed conversion is tried first: it is much cheaper. */
+static inline bool as_address(PyObject *value, uint64_t *address) {
+    int64_t number;
+    if (as_int64(value, &number)) {
+        *address = (uint64_t)number;
+        return number >= 0;
+    }
+    if (!PyLong_CheckExact(value)) {
+        return false;
+    }
+    *address = PyLong_AsUnsignedLongLong(value);
+    if (*address == UINT64_MAX && PyErr_Occurred()) {
+        PyErr_Clear();
+        return false;
+    }
+    return true;
+}
+
+static inline bool good_address(const Argument *a, uint64_t address, bool may_be_null) {
+    bool aligned = (a->align & (a->align - 1)) == 0 ? (address & (a->align - 1)) == 0
+                                                    : address % a->align == 0;
+    return aligned && (address != 0 || may_be_null);
+}
+
+static inline bool bind_address(const Argument *a, uint64_t address, uint64_t *slot) {
+    *slot = address;
+    return (a->kind == POINTER || a->is_static) &&
+           good_address(a, address, a->kind == POINTER || a->empty_when_raw);
+}
+
+/* --- memory.c: arguments that are tensors or pointers --- */
+
+bool memory_setup(void);
+/* Takes the details of an argument; false with an exception set. */
+bool memory_read(Argument *argument, PyObject *details);
+/* A value that is no int. False, perhaps with an exception set, for what the Python binder must
+ * judge. */
+bool memory_bind(Argument *argument, PyObject *value, uint64_t *slots);
+
 /* --- launch.c: calls --- */
 
 typedef int (*LaunchKernel)(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
