@@ -57,6 +57,13 @@ class PlainProgress(Silent):
         if self._tally.add(outcome):
             show(f"  {self._tally.titles[kernel]}  {self._tally.state(kernel)}")
 
+    def unchanged(self, specialisations: int) -> None:
+        _show_unchanged(specialisations)
+
+
+def _show_unchanged(specialisations: int) -> None:
+    show(f"  {counted(specialisations, 'specialisation')}, unchanged since the bundle was written")
+
 
 class TerminalProgress(Silent):
     """Bars of the kernels that are being built, and below them what is left of the whole; finished
@@ -118,6 +125,9 @@ class TerminalProgress(Silent):
         self._bars.console.print(line)
         for task in list(self._tasks.values())[:_BARS]:
             self._bars.update(task, visible=True)
+
+    def unchanged(self, specialisations: int) -> None:
+        _show_unchanged(specialisations)
 
     def _show(self, kernel: str) -> None:
         self._bars.update(self._tasks[kernel], state=self._tally.state(kernel))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,10 +22,11 @@ from flyc_cli.build.failures import (
 )
 from flyc_cli.build.jobs import default_jobs
 from flyc_cli.build.merge import merge_outcomes
-from flyc_cli.build.servers import worker_environment
+from flyc_cli.build.servers import WorkerError, worker_environment
 from flyc_cli.build.supervisor import RETRIES, Built, Failed, compile_all
 from flyc_cli.build.tables import collect_tables
 from flyc_cli.build.toolchain import flydsl_directory, installed_compiler, open_toolkit, provenance
+from flyc_cli.build.unchanged import Unchanged
 from flyc_cli.build.watch import SILENT, Watcher
 from flyc_cli.bundle_writer import BundleContents, WrittenBundle, write_bundle
 from flyc_cli.compression import Compression
@@ -117,28 +119,61 @@ def compile_planned(
     configurations of a tuned kernel (with `allow_missing`, when all fail), `WorkerError` and
     `ToolkitError` when nothing can be compiled here.
     """
-    with tempfile.TemporaryDirectory(prefix="flyc-toolkit-") as scratch:
-        chosen = planned.manifest.toolchain
-        toolkit = open_toolkit(rocm or chosen.rocm, Path(scratch), llvm or chosen.llvm)
-        watcher.begin(planned.requests)
-        tools = rocm or chosen.rocm, llvm or chosen.llvm
-        build_them: Any = compile_all
-        if workers.cluster is not None:
-            from flyc_cli.build.cluster import build_on_cluster
+    tools = _tools(planned.manifest, rocm, llvm)
+    with _opened(tools, workers) as (toolkit, artifacts):
+        return _compile(
+            planned, tools, toolkit, artifacts, jobs=jobs, stages=stages, watcher=watcher,
+            workers=workers, allow_missing=allow_missing,
+        )  # fmt: skip
 
-            build_them = partial(build_on_cluster, workers.cluster, tools)
-        outcomes = merge_outcomes(
-            build_them(
-                planned.requests,
-                toolkit=toolkit,
-                jobs=jobs or default_jobs(),
-                capture=stages,
-                artifacts=open_artifacts(workers.storage, toolkit, workers.remote),
-                limits=workers.limits,
-                retries=workers.retries,
-                watcher=watcher,
-            )
+
+# The ROCm and the LLVM installations to use, where others than what pip installed are.
+_Tools = tuple[Path | None, Path | None]
+
+
+def _tools(manifest: Manifest, rocm: Path | None, llvm: Path | None) -> _Tools:
+    return rocm or manifest.toolchain.rocm, llvm or manifest.toolchain.llvm
+
+
+@contextmanager
+def _opened(tools: _Tools, workers: Workers) -> Iterator[tuple[Toolkit, Artifacts | None]]:
+    """The toolkit, and what the store has of it."""
+    rocm, llvm = tools
+    with tempfile.TemporaryDirectory(prefix="flyc-toolkit-") as scratch:
+        toolkit = open_toolkit(rocm, Path(scratch), llvm)
+        yield toolkit, open_artifacts(workers.storage, toolkit, workers.remote)
+
+
+def _compile(
+    planned: Planned,
+    tools: _Tools,
+    toolkit: Toolkit,
+    artifacts: Artifacts | None,
+    *,
+    jobs: int | None,
+    stages: bool,
+    watcher: Watcher,
+    workers: Workers,
+    allow_missing: bool,
+) -> Compiled:
+    watcher.begin(planned.requests)
+    build_them: Any = compile_all
+    if workers.cluster is not None:
+        from flyc_cli.build.cluster import build_on_cluster
+
+        build_them = partial(build_on_cluster, workers.cluster, tools)
+    outcomes = merge_outcomes(
+        build_them(
+            planned.requests,
+            toolkit=toolkit,
+            jobs=jobs or default_jobs(),
+            capture=stages,
+            artifacts=artifacts,
+            limits=workers.limits,
+            retries=workers.retries,
+            watcher=watcher,
         )
+    )
     built = tuple(outcome for outcome in outcomes if isinstance(outcome, Built))
     failed = tuple(outcome for outcome in outcomes if isinstance(outcome, Failed))
     works = {(b.entry, b.request.target, b.request.where) for b in built}
@@ -182,6 +217,7 @@ def build(
     workers: Workers = ALONE,
     allow_missing: bool = False,
     compression: Compression = "zstd",
+    each: bool = False,
 ) -> WrittenBundle:
     """Build the bundle of `manifest` into `directory`: all that is asked for, or nothing.
 
@@ -191,17 +227,41 @@ def build(
     left out, and `IncompleteError` says so once the bundle with the others is there. Raises
     `OverBudgetError` when one takes more than the manifest's `budgets`, and writes nothing then.
 
+    Where the store knows that nothing has changed since the bundle that `directory` has, that is
+    returned as it is, unless `each` specialisation is to be looked at.
+
     The arguments are those of `plan` and `compile_planned`, and so are the errors; `FlycError`
     also when the bundle cannot be written. Warns (`FlydslVersionWarning`) about a FlyDSL that flyc
     was not checked on.
     """
-    planned = plan(manifest, kernels, targets)
-    compiler = installed_compiler()
+    if not isinstance(manifest, Manifest):
+        manifest = load_manifest(manifest)
+    try:
+        compiler = installed_compiler()
+    except WorkerError:
+        plan(manifest, kernels, targets)  # what is wrong with the manifest comes first
+        raise
     warn_if_unchecked(compiler.flydsl)
-    compiled = compile_planned(
-        planned, jobs=jobs, stages=stages, rocm=rocm, llvm=llvm, watcher=watcher,
-        workers=workers, allow_missing=allow_missing,
-    )  # fmt: skip
+    options = {
+        "kernels": list(kernels),
+        "targets": list(map(str, targets)),
+        "stages": stages,
+        "rocm": rocm,
+        "llvm": llvm,
+        "compression": compression,
+    }
+    tools = _tools(manifest, rocm, llvm)
+    with _opened(tools, workers) as (toolkit, artifacts):
+        before = Unchanged(artifacts, manifest, options) if artifacts else None
+        known = before.find(directory) if before and not each else None
+        if known is not None:
+            watcher.unchanged(known.specialisations)
+            return known
+        planned = plan(manifest, kernels, targets)
+        compiled = _compile(
+            planned, tools, toolkit, artifacts, jobs=jobs, stages=stages, watcher=watcher,
+            workers=workers, allow_missing=allow_missing,
+        )  # fmt: skip
     previous = directory / f"{planned.manifest.name}.flybundle"
     over = over_budget(compiled.built, previous)
     if over:
@@ -222,6 +282,9 @@ def build(
     elif compiled.failed:
         asked = len(compiled.built) + len(compiled.failed)
         raise IncompleteError(compiled.failed, asked, written.path)
+    elif before is not None:
+        with suppress(OSError):  # the store has been told of already
+            before.keep(compiled.built, written)
     return written
 
 

@@ -23,6 +23,10 @@ class Tracker(Silent):
     def __init__(self) -> None:
         self.began = time.monotonic()
         self.outcomes: list[Outcome] = []
+        self.found = 0
+
+    def unchanged(self, specialisations: int) -> None:
+        self.found = specialisations
 
     def outcome(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
@@ -34,12 +38,13 @@ class Tracker(Silent):
     def last_line(self, ok: bool) -> str:
         """What a script can look for: `flyc build: ok, 56 built (12 compiled, 44 from the store),
         0 failed, 8.1 s`."""
-        built = [one for one in self.outcomes if isinstance(one, Built)]
-        compiled = sum(one.origin == COMPILED for one in built)
+        origins = [one.origin for one in self.outcomes if isinstance(one, Built)]
+        compiled = origins.count(COMPILED)
+        known = len(origins) - compiled + self.found
         return (
-            f"flyc build: {'ok' if ok else 'failed'}, {len(built):,} built ({compiled:,} compiled, "
-            f"{len(built) - compiled:,} from the store), {len(self.outcomes) - len(built):,} "
-            f"failed, {self.seconds():.1f} s"
+            f"flyc build: {'ok' if ok else 'failed'}, {compiled + known:,} built ({compiled:,} "
+            f"compiled, {known:,} from the store), {len(self.outcomes) - len(origins):,} failed, "
+            f"{self.seconds():.1f} s"
         )
 
     def report(self, bundle: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -94,6 +99,9 @@ class Events(Silent):
             self._say("built", **_named(outcome.request), origin=outcome.origin)
         else:
             self._say("failed", **failure_json(outcome))
+
+    def unchanged(self, specialisations: int) -> None:
+        self._say("unchanged", specialisations=specialisations)
 
     def _say(self, event: str, **more: Any) -> None:
         at = round(time.monotonic() - self._began, 3)

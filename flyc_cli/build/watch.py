@@ -28,6 +28,9 @@ class Watcher(Protocol):
     def outcome(self, outcome: Outcome) -> None:
         """One specialisation is done."""
 
+    def unchanged(self, specialisations: int) -> None:
+        """Nothing has changed since the bundle that is there was written; told instead of all."""
+
 
 class Silent:
     """A `Watcher` that does nothing; the others are made of it."""
@@ -45,6 +48,9 @@ class Silent:
         pass
 
     def outcome(self, outcome: Outcome) -> None:
+        pass
+
+    def unchanged(self, specialisations: int) -> None:
         pass
 
 
@@ -76,3 +82,7 @@ class Several(Silent):
     def outcome(self, outcome: Outcome) -> None:
         for watcher in self._watchers:
             watcher.outcome(outcome)
+
+    def unchanged(self, specialisations: int) -> None:
+        for watcher in self._watchers:
+            watcher.unchanged(specialisations)

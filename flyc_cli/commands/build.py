@@ -168,6 +168,7 @@ def build(
                 ),
                 allow_missing=allow_missing,
                 compression=compression,
+                each=report is not None or timeline is not None,
             )
     except BuildError as error:
         annotate(error.failures, output, quiet=quiet or as_json)
@@ -179,7 +180,7 @@ def build(
             write_json(timeline, tracker.timeline())
         if written and not (quiet or as_json):
             show(bundle_line(written))
-        if tracker.outcomes and not (quiet or as_json):
+        if (tracker.outcomes or tracker.found) and not (quiet or as_json):
             show(tracker.last_line(written is not None))
     if as_json:
         show_json_line(written_json(written))

@@ -15,6 +15,7 @@ Code objects, stages and lists are blobs. A record that names a blob that is gon
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -97,6 +98,8 @@ class Artifacts:
         self._lists: dict[str, tuple[Dependency, ...] | None] = {}
         self._known_roots: dict[tuple[str, ...], Roots] = {}
         self._now: dict[tuple[str, tuple[str, ...]], bytes] = {}
+        self._used: dict[tuple[str, tuple[str, ...]], str] = {}
+        self._untracked = False
         self._toolchain_key = toolchain.tracing_key()
 
     def find(self, request: Request, part: int, *, stages: bool) -> Artifact | None:
@@ -125,17 +128,32 @@ class Artifacts:
             if now is not None:
                 found = self._result(self._result_key(text, part, entry["list"], now), stages)
                 if found is not None:
+                    self._used[entry["list"], roots.key] = hashlib.sha256(now).hexdigest()
                     return found, entry
         return None, None
+
+    def used(self) -> list[list[Any]] | None:
+        """What everything that was found or kept here was made from: lists of dependencies, the
+        folders that they are below, and the hash of their states. None if that is not known."""
+        if self._untracked:
+            return None
+        return [[listed, list(roots), now] for (listed, roots), now in sorted(self._used.items())]
+
+    def unchanged(self, listed: str, python_path: Sequence[str], states: str) -> bool:
+        """Whether the dependencies of a list of `used` are as they were."""
+        now = self._states_now(listed, Roots(tuple(python_path)))
+        return now is not None and hashlib.sha256(now).hexdigest() == states
 
     def keep(self, request: Request, part: int, artifact: Artifact, looked: Looked) -> None:
         """Keep what `request` became, to be found while what it `looked` at stays as it was."""
         if looked.untracked is not None:
+            self._untracked = True
             return
         text = request_text(request)
         names = canonical_json([list(dependency) for dependency in looked.dependencies])
         states = canonical_json(list(looked.states))
         listed = self.storage.put_blob(names)
+        self._used[listed, self._roots(request).key] = hashlib.sha256(states).hexdigest()
         self._put_result(self._result_key(text, part, listed, states), artifact)
         key = self._input_key(text, part)
         entry = {"list": listed, "states": self.storage.put_blob(states)}
