@@ -2,8 +2,9 @@
 
 python -m bench.build [--kernels N] [--unchanged N] [--jobs N]
 
-The kernels are N specialisations of one launcher, compiled by flyc, by FlyDSL's own COMPILE_ONLY
-loop in one process, and by a pool of forks that import FlyDSL each, as kernel packages do it.
+The kernels are those of the samples for one target, and N small specialisations of one launcher,
+compiled by flyc, by FlyDSL's own COMPILE_ONLY loop in one process, and by a pool of processes that
+import FlyDSL each, as kernel packages do it.
 """
 
 from __future__ import annotations
@@ -12,11 +13,20 @@ import argparse
 import json
 import multiprocessing
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+
+from flyc_cli.build.build import plan
+from flyc_cli.manifest import Request
+
+ROOT = Path(__file__).parents[1]
+TARGET = "gfx942"
 
 KERNELS = """
 import flydsl.compiler as flyc
@@ -55,10 +65,10 @@ def main() -> None:
     options.add_argument("--kernels", type=int, default=60)
     options.add_argument("--unchanged", type=int, default=1000)
     options.add_argument("--jobs", type=int, default=2)
-    options.add_argument("--compile-alone", metavar="DIR", help=argparse.SUPPRESS)
+    options.add_argument("--compile-alone", metavar="MANIFEST", help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.compile_alone:
-        compile_alone(Path(chosen.compile_alone), range(1, chosen.kernels + 1))
+        compile_alone(Path(chosen.compile_alone), 0, 1)
         return
     with tempfile.TemporaryDirectory() as scratch:
         measure(Path(scratch), chosen.kernels, chosen.unchanged, chosen.jobs)
@@ -66,15 +76,9 @@ def main() -> None:
 
 def measure(scratch: Path, kernels: int, unchanged: int, jobs: int) -> None:
     """Print a line for each measurement."""
+    cold_build("cold build of the samples", samples(scratch), scratch, jobs)
     project = lay_out(scratch / "project", kernels)
-    alone = timed([sys.executable, "-m", "bench.build", "--compile-alone", str(project),
-                   "--kernels", str(kernels)], with_toolkit(scratch))  # fmt: skip
-    began = time.perf_counter()
-    fork_pool(project, kernels, jobs, with_toolkit(scratch))
-    pool = time.perf_counter() - began
-    cold, _ = flyc_build(project, scratch, jobs)
-    row("cold build", kernels, cold, f"{alone / cold:.2f} x FlyDSL's loop ({alone:.2f} s), "
-        f"{pool / cold:.2f} x a pool of forks ({pool:.2f} s)")  # fmt: skip
+    cold = cold_build("cold build of small kernels", project, scratch, jobs)
     helper = project / "helper.py"
     helper.write_text(f"# Edited.\n{HELPER}")
     commented, _ = flyc_build(project, scratch, jobs)
@@ -90,6 +94,37 @@ def measure(scratch: Path, kernels: int, unchanged: int, jobs: int) -> None:
     fill(many, scratch / "filled")
     seconds, memory = flyc_build(many, scratch, jobs, scratch / "filled")
     row("unchanged, artifacts copied from one", unchanged, seconds, f"{memory:.0f} MB")
+
+
+def cold_build(what: str, project: Path, scratch: Path, jobs: int) -> float:
+    """Compare the three ways to build a project that nobody has built; flyc's seconds."""
+    manifest = project / "manifest.yaml"
+    environment = with_toolkit(scratch)
+    command = [sys.executable, "-m", "bench.build", "--compile-alone", str(manifest)]
+    alone = timed(command, environment)
+    began = time.perf_counter()
+    pool(manifest, jobs, environment)
+    pooled = time.perf_counter() - began
+    cold, _ = flyc_build(project, scratch, jobs)
+    number = len(requests_of(manifest))
+    row(what, number, cold, f"{alone / cold:.2f} x FlyDSL's loop ({alone:.2f} s), "
+        f"{pooled / cold:.2f} x a pool of processes ({pooled:.2f} s)")  # fmt: skip
+    return cold
+
+
+def samples(scratch: Path) -> Path:
+    """The quickstart kernels for one target, as a project of its own."""
+    place = scratch / "samples"
+    shutil.copytree(ROOT / "manifests", place)
+    text = (place / "quickstart" / "manifest.yaml").read_text()
+    text = re.sub(r"^targets: .*$", f"targets: [{TARGET}]", text, count=1, flags=re.MULTILINE)
+    text = re.sub(r"^ +targets: .*$\n", "", text, flags=re.MULTILINE)
+    (place / "quickstart" / "manifest.yaml").write_text(text)
+    return place / "quickstart"
+
+
+def requests_of(manifest: Path) -> Sequence[Request]:
+    return plan(manifest).requests
 
 
 def lay_out(project: Path, kernels: int) -> Path:
@@ -144,27 +179,27 @@ def with_toolkit(scratch: Path) -> dict[str, str]:
     }
 
 
-def compile_alone(project: Path, degrees: range) -> None:
+def compile_alone(manifest: Path, first: int, step: int) -> None:
     """FlyDSL's own loop: one process, one launcher call for each specialisation."""
-    sys.path.insert(0, str(project))
-    import flydsl.expr as fx
-    from flydsl.compiler.jit_argument import PointerJitArg
-    from kernels import polynomial  # type: ignore[import-not-found]
+    from flyc_cli.frontends.flydsl_adapter import order_arguments
+    from flyc_cli.frontends.sources import find_source, python_values
 
-    for degree in degrees:
-        polynomial(x=PointerJitArg(fx.Float32, None, alignment=4), n=fx.Int32(1), DEGREE=degree)
+    for request in requests_of(manifest)[first::step]:
+        sys.path[:0] = [path for path in request.python_path if path not in sys.path]
+        ((_, launcher),) = find_source(request.source)
+        _, call = order_arguments(launcher, request.args, python_values(request.constexpr))
+        launcher.compile_hints = {**launcher.compile_hints, **request.hints}
+        launcher(**call)
 
 
-def fork_pool(project: Path, kernels: int, jobs: int, environment: dict[str, str]) -> None:
+def pool(manifest: Path, jobs: int, environment: dict[str, str]) -> None:
     """Processes that import torch and FlyDSL each, and share the specialisations."""
+    before = dict(os.environ)
     os.environ.update(environment)
-    step = -(-kernels // jobs)
-    context = multiprocessing.get_context("spawn")
-    shares = [range(first, min(first + step, kernels + 1)) for first in range(1, kernels + 1, step)]
-    with context.Pool(jobs) as pool:
-        pool.starmap(compile_alone, [(project, share) for share in shares])
-    for name in ("ROCM_PATH", "COMPILE_ONLY", "FLYDSL_GPU_ARCH", "ARCH"):
-        del os.environ[name]
+    with multiprocessing.get_context("spawn").Pool(jobs) as workers:
+        workers.starmap(compile_alone, [(manifest, first, jobs) for first in range(jobs)])
+    os.environ.clear()
+    os.environ.update(before)
 
 
 def fill(project: Path, directory: Path) -> None:

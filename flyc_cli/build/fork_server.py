@@ -10,6 +10,8 @@ The peer is its own supervisor (`flyc_cli.build.supervisor`), so the socket carr
 from __future__ import annotations
 
 import contextlib
+import gc
+import importlib
 import os
 import resource
 import signal
@@ -21,6 +23,27 @@ from typing import Any
 
 from flyc_cli.build.job import CANNOT_WRITE, Job, run_job
 from flyc_cli.store.recorder import Recorder
+
+# What jobs import of flyc. A child that imports a module compiles its source anew (see
+# `flyc_cli.build.job`), so whatever is not the author's is imported before.
+_NEEDED_BY_JOBS = (
+    "flyc_cli.build.early_cutoff",
+    "flyc_cli.frontends.raw_sources",
+    "flyc_cli.frontends.reach",
+    "mlir_passes.lowering",
+    "mlir_passes.stderr_log",
+)
+# What FlyDSL, or many of its kernels, import late; not every version has all.
+_OFTEN_IMPORTED = (
+    "flydsl._mlir.dialects.builtin",
+    "flydsl._mlir.dialects.fly_rocdl",
+    "flydsl._mlir.dialects.llvm",
+    "flydsl._mlir.dialects.rocdl",
+    "flydsl._mlir.dialects.scf",
+    "flydsl.expr.ktrace",
+    "flydsl.expr.rocdl",
+    "flydsl.expr.utils.expand_ops",
+)
 
 
 def main() -> None:
@@ -41,6 +64,9 @@ def main() -> None:
         connection.send(("unsupported", lack))
         return
     recorder.imported(before)
+    # What is there is there for good: a collection in a child would only copy its pages.
+    gc.collect()
+    gc.freeze()
     connection.send(("ready", ""))
     running: dict[int, tuple[int, int]] = {}  # pidfd: (job number, pid)
     try:
@@ -59,6 +85,9 @@ def _import_compiler(mode: str) -> None:
         from flyc_cli.frontends.torch_standin import import_flydsl_without_torch
 
         import_flydsl_without_torch()
+    for name in _OFTEN_IMPORTED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 def _lack_of_seams() -> str | None:
@@ -66,7 +95,8 @@ def _lack_of_seams() -> str | None:
     import flydsl
 
     try:
-        import mlir_passes.lowering  # noqa: F401
+        for name in _NEEDED_BY_JOBS:
+            importlib.import_module(name)
         from flyc_cli.frontends import flydsl_adapter
 
         flydsl_adapter.check_seams()
