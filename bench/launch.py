@@ -144,6 +144,7 @@ def worker(scratch: Path) -> dict[str, Any]:
     many, few = 20_000, 5_000
     contest.add("torch tensors", kernel, *tensors, *numbers, calls=many)
     contest.add("torch tensors by data_ptr()", kernel, *slower, *numbers, calls=many)
+    contest.add("torch tensors, operator", opened.op("rmsnorm"), *tensors, *numbers, calls=many)
     contest.add("raw pointers", pointers, *addresses, *numbers, calls=many)
     bound = pointers.bind(*addresses, eps=1e-5, stream=0)
     contest.add("bind, rows move", bound, 64, calls=many)

@@ -74,7 +74,9 @@ class Op:
         Raises `MissError` when no specialisation fits, with what it lacks for each, or when several
         fit equally well; and what `Bundle.kernel` and a kernel's call raise.
         """
-        (self._only or self._choices()).kernel(args, named)(*args, **named)
+        choices = self._only or self._choices()
+        kernel = choices.sole or choices.kernel(args, named)
+        kernel(*args, **named)
 
     def kernel(self, *args: object, **named: object) -> Kernel:
         """The kernel that a call with these arguments would launch, loaded."""
@@ -154,6 +156,8 @@ class _Choices:
             arguments = [form.name for form in first.signature]
             self._table_keys = TableKeys(name, self._table.keys, keys, params, arguments)
         self._known: dict[tuple[object, ...], Kernel] = {}
+        # The one that every call gets, once a call has loaded it.
+        self.sole: Kernel | None = None
 
     def kernel(self, args: tuple[object, ...], named: Mapping[str, object]) -> Kernel:
         """The selected kernel, loaded."""
@@ -169,6 +173,8 @@ class _Choices:
             if len(self._known) >= _KEPT:
                 self._known.clear()
             kernel = self._known[key] = self._load(self._choose(args, named)[0], args, named)
+            if self._table is None and len(self._candidates) == 1:
+                self.sole = kernel
         return kernel
 
     def explain(self, args: tuple[object, ...], named: Mapping[str, object]) -> Explanation:
