@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import c_void_p
 
 from runtime_loader.element_types import ELEMENT_TYPES
@@ -21,10 +20,11 @@ from runtime_loader.tensor_view import View, accepted_dtypes, dtype_name, view_o
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any, TypeAlias
 
 # Checks one value and appends its slots, as unsigned bit patterns.
-_Bind = Callable[[object, list[int]], None]
+_Bind: TypeAlias = "Callable[[object, list[int]], None]"
 
 _POINTER_MASK = (1 << 64) - 1
 _MAX_EXTENT = (1 << 31) - 1
@@ -286,6 +286,8 @@ def _struct_binder(form: StructForm, argument: _Argument) -> _Bind:
 
 
 def _field(struct: object, name: str) -> object:
+    from collections.abc import Mapping  # few kernels take structs
+
     if isinstance(struct, Mapping):
         return struct.get(name, _MISSING)
     return getattr(struct, name, _MISSING)

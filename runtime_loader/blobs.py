@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from runtime_loader.digest import sha256
 from runtime_loader.errors import BundleError
 from runtime_loader.format import (
@@ -21,6 +19,7 @@ from runtime_loader.zstd import zstandard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import TypeAlias
 
 Content: TypeAlias = bytes | memoryview

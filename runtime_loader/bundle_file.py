@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from collections.abc import Iterator
 
 from runtime_loader.blobs import Blobs, Content
 from runtime_loader.checked import Fields, parse_json
@@ -40,6 +39,7 @@ from runtime_loader.tree import Tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any, Literal
 
 

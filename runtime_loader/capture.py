@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from ctypes import byref, c_int
 
 from runtime_loader.errors import CaptureError, HipError
 from runtime_loader.hip import Device, Hip
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _EXCHANGE_MODE = "hipThreadExchangeStreamCaptureMode"
 _RELAXED = 2  # hipStreamCaptureModeRelaxed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Iterator
 
 from runtime_loader.checked import Fields, canonical_json, parse_json
 from runtime_loader.errors import BundleError, MissError
@@ -17,6 +16,7 @@ from runtime_loader.target import Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from runtime_loader.bundle_file import BundleFile

@@ -6,7 +6,6 @@ Sources: AMDGPUUsage, "ELF Code Object", "Code Object V5 Metadata" and "Kernel D
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 from runtime_loader.errors import FlycError
 from runtime_loader.messagepack import unpack
@@ -16,6 +15,7 @@ from runtime_loader.target import Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 EM_AMDGPU = 224

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
 
 from runtime_loader.errors import PlanError
 from runtime_loader.plan import STEP_LIMIT, TYPE_BITS, Block, Launch, LaunchPlan, Op
 from runtime_loader.records import dataclass
 from runtime_loader.specialisation import KernargLayout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
 # More launches than any launcher makes: what a looping plan may pile up before it is refused.
 LAUNCH_LIMIT = 4096
@@ -40,7 +44,7 @@ class ConcreteLaunch:
 _Values = list[int]
 # Where a branch goes: the block, its arguments, and the number of the block's first parameter.
 _Edge = tuple[int, tuple[int, ...], int]
-_Step = Callable[[_Values, list[ConcreteLaunch]], None]
+_Step: TypeAlias = "Callable[[_Values, list[ConcreteLaunch]], None]"
 
 
 class Evaluator:
@@ -216,7 +220,7 @@ def _sign_extend(r: int, a: int, bits: int, to: int) -> _Step:
     return step
 
 
-_Maker = Callable[[int, int, int, int, str], _Step]
+_Maker: TypeAlias = "Callable[[int, int, int, int, str], _Step]"
 
 
 def _unsigned(function: Callable[[int, int], int]) -> _Maker:

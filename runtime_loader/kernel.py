@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 
 from runtime_loader.binding import Binder, slot_names
@@ -21,6 +20,8 @@ except ImportError:  # installed where no compiler was
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
     from runtime_loader.ranges import Ranges
     from runtime_loader.straight import Launches
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 from _weakref import ref
-from collections.abc import Callable, Sequence
 
 from runtime_loader.capture import (
     and_back,
@@ -24,6 +23,10 @@ from runtime_loader.hip import Device, Hip
 from runtime_loader.post_load import post_load_functions
 from runtime_loader.records import dataclass
 from runtime_loader.specialisation import KernargLayout, Specialisation
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 
 class Module:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
 
 from runtime_loader.hip import Device, Hip
 from runtime_loader.kernel import Kernel
 from runtime_loader.specialisation import Specialisation
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 VARIABLE = "FLYC_NATIVE"
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from runtime_loader.binding import Binder
 from runtime_loader.element_types import ELEMENT_TYPES
 from runtime_loader.signature import (
@@ -15,6 +13,10 @@ from runtime_loader.signature import (
     TensorForm,
 )
 from runtime_loader.tensor_view import accepted_dtypes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # The numbers are those of ArgumentKind in csrc/native.h.
 _BY_PYTHON, _TENSOR, _POINTER, _SIGNED, _UNSIGNED, _BOOL, _FLOAT32, _FLOAT64, _STREAM = range(9)

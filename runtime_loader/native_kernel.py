@@ -7,8 +7,6 @@ call. So what is accepted, what is launched and what errors say do not depend on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-
 from runtime_loader import _native
 from runtime_loader.binding import Binder
 from runtime_loader.hip import Device, Hip
@@ -17,6 +15,10 @@ from runtime_loader.native_arguments import describe
 from runtime_loader.program import Program, ProgramCompiler
 from runtime_loader.signature import Form
 from runtime_loader.specialisation import Specialisation
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
 
 class NativeKernel(_native.Launcher, Kernel):

@@ -8,12 +8,15 @@ beyond the native code's bounds, is left to `runtime_loader.evaluate`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
 
 from runtime_loader.errors import PlanError
 from runtime_loader.evaluate import op_step
 from runtime_loader.plan import DIVISION, TYPE_BITS, Launch, LaunchPlan, Op
 from runtime_loader.specialisation import KernargLayout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 # The numbers are those of csrc/program.c.
 _OPCODES = {

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from operator import index
+from _operator import index
 
 from runtime_loader.element_types import ELEMENT_TYPES
 
-Pack = Callable[[object], int]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+Pack: TypeAlias = "Callable[[object], int]"
 
 
 def packer(type_name: str) -> Pack:

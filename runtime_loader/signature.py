@@ -7,8 +7,6 @@ a pointer, then its dynamic extents (i32, ascending), then its dynamic strides (
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from runtime_loader.checked import Fields
 from runtime_loader.element_types import ELEMENT_TYPES, SCALAR_TYPES
 from runtime_loader.errors import BundleError
@@ -16,6 +14,7 @@ from runtime_loader.records import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, TypeAlias
 
 MAX_RANK = 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from operator import index
+from _operator import index
 
 from runtime_loader.element_types import ELEMENT_TYPES, ElementType
 from runtime_loader.records import dataclass

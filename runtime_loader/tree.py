@@ -6,8 +6,6 @@ packed Refs of its children, and its keys are their first keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 from runtime_loader.blobs import Blobs, Content
 from runtime_loader.errors import BundleError
 from runtime_loader.format import (
@@ -21,6 +19,10 @@ from runtime_loader.format import (
     Ref,
 )
 from runtime_loader.recent import recent
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 _NODES_KEPT = 16
 

@@ -14,17 +14,20 @@ if TYPE_CHECKING:
 else:
     _NAME = "zstandard.backend_c"
 
+    def _name(kind):
+        return getattr(kind, "__name__", "")
+
     def _load():
         """The extension: the one that is loaded already, or loaded now where it is found alone."""
         found = sys.modules.get(_NAME) or sys.modules.get("zstandard")
         if found is not None:
             return found
-        from importlib.machinery import ExtensionFileLoader, PathFinder
-
-        package = PathFinder.find_spec("zstandard")
-        if package is not None:
-            spec = PathFinder.find_spec(_NAME, package.submodule_search_locations)
-            if spec is not None and isinstance(spec.loader, ExtensionFileLoader):
+        # importlib.machinery has the finder too, after it imported warnings and more.
+        finder = next((f for f in sys.meta_path if _name(f) == "PathFinder"), None)
+        package = finder and finder.find_spec("zstandard")
+        if package:
+            spec = finder.find_spec(_NAME, package.submodule_search_locations)
+            if spec is not None and _name(type(spec.loader)) == "ExtensionFileLoader":
                 module = spec.loader.create_module(spec)
                 spec.loader.exec_module(module)
                 sys.modules[_NAME] = module  # for `import zstandard`, if it comes later
