@@ -19,8 +19,8 @@ GITLAB_REPORT = "gl-code-quality-report.json"
 
 
 def annotate(failures: Sequence[Failed], directory: Path, *, quiet: bool) -> None:
-    """Tell the service that this runs on, if it is one of these, of failures: GitHub on stdout
-    unless `quiet`, GitLab in a file in `directory`. Raises `OSError`."""
+    """Tell the service that this runs on, if it is one of these, of failures, or that there are
+    none: GitHub on stdout unless `quiet`, GitLab in a file in `directory`. Raises `OSError`."""
     if os.environ.get("GITHUB_ACTIONS") == "true" and not quiet:
         for line in github_lines(failures):
             show(line)

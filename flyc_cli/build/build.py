@@ -265,6 +265,7 @@ def build(
     previous = directory / f"{planned.manifest.name}.flybundle"
     over = over_budget(compiled.built, previous)
     if over:
+        watcher.over_budget(over)
         raise OverBudgetError(over, len(compiled.built) + len(compiled.failed))
     origin = provenance(compiler, compiled.toolkit, planned.manifest.sha256)
     contents = BundleContents(
@@ -281,7 +282,7 @@ def build(
         warnings.warn(missing_text(compiled.failed, written.path), MissingWarning, stacklevel=2)
     elif compiled.failed:
         asked = len(compiled.built) + len(compiled.failed)
-        raise IncompleteError(compiled.failed, asked, written.path)
+        raise IncompleteError(compiled.failed, asked, written)
     elif before is not None:
         with suppress(OSError):  # the store has been told of already
             before.keep(compiled.built, written)

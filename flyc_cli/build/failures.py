@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flyc_cli.build.supervisor import Failed
+from flyc_cli.bundle_writer import WrittenBundle
 from flyc_cli.text import counted, first_few
 from runtime_loader.errors import FlycError
 
@@ -36,17 +37,17 @@ class BuildError(FlycError):
 
 
 class IncompleteError(BuildError):
-    """Configurations of tuned kernels did not compile; the bundle at `path` has all the others."""
+    """Configurations of tuned kernels did not compile; the bundle `written` has all the others."""
 
-    def __init__(self, failures: Sequence[Failed], asked: int, path: Path) -> None:
-        self.path = path
+    def __init__(self, failures: Sequence[Failed], asked: int, written: WrittenBundle) -> None:
+        self.written = written
         super().__init__(failures, asked)
         self.is_bad_input = False
 
     def summary(self) -> str:
         return (
             f"{len(self.failures):,} of {counted(self.asked, 'specialisation')} failed to compile, "
-            f"all of them configurations of tuned kernels; {self.path} has the others"
+            f"all of them configurations of tuned kernels; {self.written.path} has the others"
         )
 
 

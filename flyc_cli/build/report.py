@@ -35,16 +35,21 @@ class Tracker(Silent):
         """Since it was made."""
         return time.monotonic() - self.began
 
-    def last_line(self, ok: bool) -> str:
+    def over_budget(self, failures: Sequence[Failed]) -> None:
+        exceeding = {(f.request.key(), f.request.target) for f in failures}
+        kept = [o for o in self.outcomes if (o.request.key(), o.request.target) not in exceeding]
+        self.outcomes = [*kept, *failures]
+
+    def last_line(self, how: str) -> str:
         """What a script can look for: `flyc build: ok, 56 built (12 compiled, 44 from the store),
-        0 failed, 8.1 s`."""
+        0 failed, 8.1 s`. `how` is `ok`, `failed` or `interrupted`."""
         origins = [one.origin for one in self.outcomes if isinstance(one, Built)]
         compiled = origins.count(COMPILED)
         known = len(origins) - compiled + self.found
         return (
-            f"flyc build: {'ok' if ok else 'failed'}, {compiled + known:,} built ({compiled:,} "
-            f"compiled, {known:,} from the store), {len(self.outcomes) - len(origins):,} failed, "
-            f"{self.seconds():.1f} s"
+            f"flyc build: {how}, {compiled + known:,} built ({compiled:,} compiled, {known:,} from "
+            f"the store), {len(self.outcomes) - len(origins):,} failed, {self.seconds():.1f} s"
+            f"{'; the next build goes on from there' if how == 'interrupted' else ''}"
         )
 
     def report(self, bundle: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -99,6 +104,10 @@ class Events(Silent):
             self._say("built", **_named(outcome.request), origin=outcome.origin)
         else:
             self._say("failed", **failure_json(outcome))
+
+    def over_budget(self, failures: Sequence[Failed]) -> None:
+        for failed in failures:
+            self.outcome(failed)
 
     def unchanged(self, specialisations: int) -> None:
         self._say("unchanged", specialisations=specialisations)

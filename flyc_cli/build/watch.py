@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from flyc_cli.build.outcomes import Outcome
+from flyc_cli.build.outcomes import Failed, Outcome
 from flyc_cli.manifest.model import Request
 
 
@@ -28,6 +28,9 @@ class Watcher(Protocol):
     def outcome(self, outcome: Outcome) -> None:
         """One specialisation is done."""
 
+    def over_budget(self, failures: Sequence[Failed]) -> None:
+        """These were told of as built, and take more than their budgets."""
+
     def unchanged(self, specialisations: int) -> None:
         """Nothing has changed since the bundle that is there was written; told instead of all."""
 
@@ -48,6 +51,9 @@ class Silent:
         pass
 
     def outcome(self, outcome: Outcome) -> None:
+        pass
+
+    def over_budget(self, failures: Sequence[Failed]) -> None:
         pass
 
     def unchanged(self, specialisations: int) -> None:
@@ -82,6 +88,10 @@ class Several(Silent):
     def outcome(self, outcome: Outcome) -> None:
         for watcher in self._watchers:
             watcher.outcome(outcome)
+
+    def over_budget(self, failures: Sequence[Failed]) -> None:
+        for watcher in self._watchers:
+            watcher.over_budget(failures)
 
     def unchanged(self, specialisations: int) -> None:
         for watcher in self._watchers:

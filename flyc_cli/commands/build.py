@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -130,7 +132,7 @@ def build(
     from flyc_cli.build.build import Workers
     from flyc_cli.build.build import build as build_bundle
     from flyc_cli.build.cluster import Cluster
-    from flyc_cli.build.failures import BuildError
+    from flyc_cli.build.failures import BuildError, IncompleteError
     from flyc_cli.build.report import Events, Tracker, write_json
     from flyc_cli.build.watch import Several
     from flyc_cli.manifest.model import Limits
@@ -147,6 +149,10 @@ def build(
     tracker = Tracker()
     telling = [Events(show_json_line)] if as_json else []
     written = None
+    for path in (report, timeline):
+        if path is not None:
+            path.open("a").close()  # rather now than after all the work
+    how = "failed"
     try:
         with build_progress(quiet or as_json) as progress:
             written = build_bundle(
@@ -170,17 +176,34 @@ def build(
                 compression=compression,
                 each=report is not None or timeline is not None,
             )
+        how = "ok"
     except BuildError as error:
-        annotate(error.failures, output, quiet=quiet or as_json)
+        if isinstance(error, IncompleteError):
+            written = error.written
+        failures = error.failures
+        _keep_going(lambda: annotate(failures, output, quiet=quiet or as_json))
+        raise
+    except KeyboardInterrupt:
+        how = "interrupted"
         raise
     finally:
+        bundle = written_json(written)["bundle"] if written else None
         if report is not None:
-            write_json(report, tracker.report(written_json(written)["bundle"] if written else None))
+            _keep_going(lambda: write_json(report, tracker.report(bundle)))
         if timeline is not None:
-            write_json(timeline, tracker.timeline())
+            _keep_going(lambda: write_json(timeline, tracker.timeline()))
         if written and not (quiet or as_json):
             show(bundle_line(written))
         if (tracker.outcomes or tracker.found) and not (quiet or as_json):
-            show(tracker.last_line(written is not None))
+            show(tracker.last_line(how))
+    _keep_going(lambda: annotate((), output, quiet=quiet or as_json))
     if as_json:
         show_json_line(written_json(written))
+
+
+def _keep_going(write: Callable[[], None]) -> None:
+    """What only tells of a build must not hide what became of it."""
+    try:
+        write()
+    except OSError as error:
+        warnings.warn(f"{error.filename} cannot be written: {error.strerror}", stacklevel=2)

@@ -172,6 +172,35 @@ def test_report_timeline_and_annotations(flyc, workplace: Path) -> None:
     assert report["bundle"]["specialisations"] == 1
 
 
+def test_a_report_that_cannot_be_written_hides_nothing(flyc, workplace: Path) -> None:
+    """Told before the work where that can be known; otherwise beside what became of the build."""
+    manifest = manifest_of(workplace, "scale", "raises")
+    nowhere = flyc("build", manifest, "-o", workplace / "out", "--report", workplace / "no" / "r")
+    assert nowhere.returncode == 3
+    assert "No such file or directory" in nowhere.stderr
+    full = flyc("build", manifest, "-o", workplace / "out", "--report", "/dev/full")
+    assert full.returncode == 1
+    assert "No space left on device" in full.stderr
+    assert "ValueError: no tiling for N=64" in full.stderr
+    assert full.stdout.splitlines()[-1].startswith("flyc build: failed, 1 built (")
+
+
+def test_what_exceeds_its_budget_is_told_everywhere(flyc, workplace: Path) -> None:
+    manifest = manifest_of(workplace, "scale")
+    manifest.write_text(manifest.read_text() + "budgets: {vgprs: 1}\n")
+    report = workplace / "report.json"
+    run = flyc("build", manifest, "-o", workplace / "out", "--json", "--report", report)
+    assert run.returncode == 1
+    *events, last = map(json.loads, run.stdout.splitlines())
+    assert [event["event"] for event in events][-2:] == ["built", "failed"]
+    assert events[-1]["kind"] == last["error"]["failures"][0]["kind"] == "budget"
+    told = json.loads(report.read_text())
+    assert told["counts"] == {"asked": 1, "failed": 1}
+    assert told["specialisations"][0]["failure"]["kind"] == "budget"
+    plain = flyc("build", manifest, "-o", workplace / "out")
+    assert ", 0 built (0 compiled, 0 from the store), 1 failed, " in plain.stdout.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

@@ -127,7 +127,7 @@ def square(directory: Path) -> Path:
     assert "square(block=4096) for gfx942 failed at stage trace" in str(caught.value)
     assert "no workgroup has 4096 work items" in str(caught.value)
     assert "1 of 3 specialisations failed" in str(caught.value)
-    return caught.value.path
+    return caught.value.written.path
 
 
 def test_a_configuration_that_does_not_compile_fails_alone(square: Path) -> None:
