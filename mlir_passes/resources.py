@@ -1,19 +1,35 @@
 """What a kernel takes from the hardware, from its metadata note and its kernel descriptor.
 
-Sources: AMDGPUUsage, "Kernel Descriptor" (register granules); LLVM's AMDGPU subtarget tables
-(registers per SIMD, allocation granule, waves per SIMD). The tests compare the waves with what
-LLVM's own kernel-resource-usage remarks report.
+Sources: AMDGPUUsage, "Kernel Descriptor" (register granules); LLVM's AMDGPU subtarget (registers
+per SIMD, allocation granule, waves per SIMD; AMDGPUSubtarget.cpp, getOccupancyWithWorkGroupSizes:
+what LDS leaves room for). The tests compare the waves with what LLVM's own kernel-resource-usage
+remarks report.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from runtime_loader.code_object import KernelMetadata
 from runtime_loader.specialisation import Resources
 
 _RSRC1 = slice(48, 52)
 _VGPR_BLOCKS = 0x3F
+
+
+# Bytes of LDS that LLVM counts with for the four SIMDs that share it.
+_LDS = {
+    "gfx90a": 64 << 10,
+    "gfx942": 64 << 10,
+    "gfx950": 160 << 10,
+    "gfx1100": 128 << 10,
+    "gfx1201": 128 << 10,
+    "gfx1250": 320 << 10,
+}
+_SIMDS = 4
+# CDNA has 800 SGPRs for each SIMD, and more than this many leave room for 7 waves only.
+_SGPRS_OF_ALL_WAVES = 100
 
 
 @dataclass(frozen=True)
@@ -61,5 +77,21 @@ def kernel_resources(kernel: KernelMetadata, processor: str) -> Resources:
         workgroup=(x, y, z),
         max_workgroup=int(note[".max_flat_workgroup_size"]),
         allocated_vgprs=allocated,
-        waves_per_simd=max(1, min(file.max_waves, file.vgprs // allocated)),
+        waves_per_simd=max(
+            1,
+            min(
+                file.max_waves,
+                file.vgprs // allocated,
+                _waves_of_lds(note, processor, wavefront),
+                7 if file is _CDNA and int(note[".sgpr_count"]) > _SGPRS_OF_ALL_WAVES else 99,
+            ),
+        ),
     )
+
+
+def _waves_of_lds(note: dict[str, Any], processor: str, wavefront: int) -> int:
+    """The waves of a SIMD for whose workgroups there is LDS, rounded up."""
+    lds = int(note[".group_segment_fixed_size"])
+    workgroups = _LDS[processor] // max(lds, 1)
+    waves_each = -(-int(note[".max_flat_workgroup_size"]) // wavefront)
+    return -(-workgroups * waves_each // _SIMDS)

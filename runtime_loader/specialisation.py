@@ -70,8 +70,9 @@ class Resources:
 
     Counts from the metadata note: `vgprs`, `agprs`, `sgprs` used, `vgpr_spills`, `sgpr_spills`,
     `lds` and `scratch` in bytes (per workgroup; per workitem). From the kernel descriptor:
-    `allocated_vgprs` (per lane, AGPRs included where the file is unified) and `waves_per_simd`
-    that fit. `workgroup` is the required size, or zeros; `max_workgroup` the flat maximum.
+    `allocated_vgprs` (per lane, AGPRs included where the file is unified). `waves_per_simd` is
+    LLVM's occupancy: what registers and static LDS leave room for. `workgroup` is the required
+    size, or zeros; `max_workgroup` the flat maximum.
     """
 
     vgprs: int

@@ -17,11 +17,20 @@ CASES = [
 IDS = [f"{target}-{live}{'-wave64' if env else ''}" for target, live, env in CASES]
 
 
+# Words of LDS and workitems of a workgroup, of which LDS limits the waves or does not.
+SHARING = [(1024, 64), (3000, 256), (6912, 256), (9000, 64), (9000, 1024), (16384, 512)]
+SHARING_IDS = {
+    f"{target}-lds{4 * words}-{threads}": (target, words, threads)
+    for target in TARGETS
+    for words, threads in SHARING
+}
+
+
 @pytest.fixture(scope="module")
 def remarks(tmp_path_factory):
     """Where each case's remarks go."""
     directory = tmp_path_factory.mktemp("remarks")
-    return {name: directory / name for name in IDS}
+    return {name: directory / name for name in (*IDS, *SHARING_IDS)}
 
 
 @pytest.fixture(scope="module")
@@ -37,16 +46,39 @@ def outcomes(remarks) -> Outcomes:
             )
             for name, (target, live, env) in zip(IDS, CASES, strict=True)
         }
+        | {
+            name: request(
+                "remarks:sharing",
+                pointer("out"),
+                target=target,
+                constexpr={"size": words, "threads": threads},
+                env={"REMARKS": str(remarks[name])},
+            )
+            for name, (target, words, threads) in SHARING_IDS.items()
+        }
     )
+
+
+def said(text: str) -> dict[str, str]:
+    """The numbers of LLVM's remarks."""
+    return dict(re.findall(r": +([A-Z]\w*(?: \w+)?)(?: \[.*\])?: (\d+)", text))
+
+
+@pytest.mark.parametrize("name", SHARING_IDS)
+def test_waves_that_lds_leaves_room_for(outcomes, remarks, name) -> None:
+    _, words, threads = SHARING_IDS[name]
+    (kernel,) = outcomes.built(name).specialisation.kernels
+    found = said(remarks[name].read_text())
+    assert kernel.resources.lds == int(found["LDS Size"]) == 4 * words
+    assert kernel.resources.workgroup == (threads, 1, 1)
+    assert kernel.resources.waves_per_simd == int(found["Occupancy"])
 
 
 @pytest.mark.parametrize(("name", "case"), list(zip(IDS, CASES, strict=True)), ids=IDS)
 def test_registers_and_waves(outcomes, remarks, name, case) -> None:
     _, live, env = case
     (kernel,) = outcomes.built(name).specialisation.kernels
-    found = dict(
-        re.findall(r": +([A-Z]\w*(?: \w+)?)(?: \[.*\])?: (\d+)", remarks[name].read_text())
-    )
+    found = said(remarks[name].read_text())
     resources = kernel.resources
     assert resources.waves_per_simd == int(found["Occupancy"])
     assert resources.vgprs == int(found["VGPRs"]) + int(found.get("AGPRs", 0))

@@ -45,3 +45,22 @@ def pressure(
     x: fx.Pointer, out: fx.Pointer, live: fx.Constexpr[int], threads: fx.Constexpr[int] = 256
 ):
     pressure_kernel(x, out, live).launch(grid=(1, 1, 1), block=(threads, 1, 1))
+
+
+@flyc.kernel
+def sharing_kernel(out: fx.Pointer, size: fx.Constexpr[int]):
+    @fx.struct
+    class Scratch:
+        values: fx.Array[fx.Int32, size]
+
+    scratch = fx.SharedAllocator().allocate(Scratch).peek()
+    lane = fx.Int32(fx.thread_idx.x)
+    scratch.values[lane] = lane
+    fx.gpu.barrier()
+    out[fx.Int64(lane)] = fx.Float32(scratch.values[lane ^ 1])
+
+
+@flyc.jit
+def sharing(out: fx.Pointer, size: fx.Constexpr[int], threads: fx.Constexpr[int]):
+    """`size` 32-bit words of LDS."""
+    sharing_kernel(out, size).launch(grid=(1, 1, 1), block=(threads, 1, 1))
