@@ -93,7 +93,9 @@ def measure(scratch: Path, kernels: int, unchanged: int, jobs: int) -> None:
     many = lay_out(scratch / "many", unchanged)
     fill(many, scratch / "filled")
     seconds, memory = flyc_build(many, scratch, jobs, scratch / "filled")
-    row("unchanged, artifacts copied from one", unchanged, seconds, f"{memory:.0f} MB")
+    row("all in the store (copied from one)", unchanged, seconds, f"{memory:.0f} MB")
+    seconds, memory = flyc_build(many, scratch, jobs, scratch / "filled")
+    row("unchanged since the bundle was written", unchanged, seconds, f"{memory:.0f} MB")
 
 
 def cold_build(what: str, project: Path, scratch: Path, jobs: int) -> float:
@@ -113,12 +115,14 @@ def cold_build(what: str, project: Path, scratch: Path, jobs: int) -> float:
 
 
 def samples(scratch: Path) -> Path:
-    """The quickstart kernels for one target, as a project of its own."""
+    """The quickstart kernels for one target, as a project of its own; without gelu, whose tanh
+    FlyDSL alone does not compile."""
     place = scratch / "samples"
     shutil.copytree(ROOT / "manifests", place)
     text = (place / "quickstart" / "manifest.yaml").read_text()
     text = re.sub(r"^targets: .*$", f"targets: [{TARGET}]", text, count=1, flags=re.MULTILINE)
     text = re.sub(r"^ +targets: .*$\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^  - name: gelu\n(?:    .*\n|\n)*", "", text, flags=re.MULTILINE)
     (place / "quickstart" / "manifest.yaml").write_text(text)
     return place / "quickstart"
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
 
 from runtime_loader.checked import Fields, canonical_json, parse_json
 from runtime_loader.errors import BundleError, MissError
 from runtime_loader.format import Ref
-from runtime_loader.nearest import did_you_mean
 from runtime_loader.records import dataclass
 from runtime_loader.specialisation import Specialisation, format_params, specialisation_key
 from runtime_loader.target import Target
@@ -60,6 +58,8 @@ class Catalogue:
         """The record of a kernel. Raises `MissError` with the nearest names."""
         record = self._file.find(kernel.encode() + b"\0")
         if record is None:
+            from runtime_loader.nearest import did_you_mean
+
             names = self.kernels()
             raise MissError(
                 f"{self._name} has no kernel {kernel!r}{did_you_mean(kernel, names)}; "
@@ -134,6 +134,8 @@ class Catalogue:
         params = dict(record.fixed)
         for name, value in given.items():
             if name not in record.params:
+                from runtime_loader.nearest import did_you_mean
+
                 raise MissError(
                     f"{record.kernel} in {self._name} has no parameter {name!r}"
                     f"{did_you_mean(name, record.params)}; it has {_listing(record.params)}"
@@ -229,7 +231,7 @@ def _plain(value: Any) -> Any:
 
 def _order(value: Any) -> tuple[float, str]:
     """Numbers by size, then everything else by its text."""
-    return (value, "") if isinstance(value, (int, float)) else (math.inf, str(value))
+    return (value, "") if isinstance(value, (int, float)) else (float("inf"), str(value))
 
 
 def _listing(values: Any) -> str:
