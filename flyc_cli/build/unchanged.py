@@ -42,7 +42,7 @@ class Unchanged:
             canonical_json(encoded(dict(options))),
             artifacts.toolchain.tracing_key(),
             _own_sources(),
-            str(zstandard.backend_features),
+            " ".join(sorted(zstandard.backend_features)),
             zstandard.__version__,
         )
 

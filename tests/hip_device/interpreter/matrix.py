@@ -284,7 +284,9 @@ def _wmma(form: Form, match: re.Match[str]) -> Step:
         # RDNA3 holds a whole row in every lane of 16; RDNA4 spreads it over the groups of 16.
         held = depth if rdna3 else depth * 16 // w.lanes
         element = elements[index]
-        count = max(held * element.bits // 32, 1)
+        if held * element.bits < 32:
+            raise form.unsupported("operands of less than a register in each lane")
+        count = held * element.bits // 32
         values = _fetch(w, codes[index] - VECTOR, count, element)[:, :, :held]
         if rdna3:
             return values[:, :16]
@@ -299,12 +301,17 @@ def _wmma(form: Form, match: re.Match[str]) -> Step:
     return step
 
 
+# The lane group of each four rows, which is also its own inverse.
+_RDNA4_GROUPS = [0, 2, 1, 3]
+
+
 @dataclass(frozen=True)
 class _WmmaResult:
     """How a 16 x 16 matrix C or D lies in registers.
 
     RDNA3 interleaves rows over the groups of 16 lanes and gives each 16-bit result a register half
-    of its own; RDNA4 keeps rows together and packs 16-bit results.
+    of its own; RDNA4 keeps rows together and packs 16-bit results. Of 64 lanes on RDNA4 the groups
+    hold rows from 0, 8, 4 and 12 on (AMD's matrix instruction calculator, `-a rdna4 -w 64`).
     """
 
     type: str
@@ -324,6 +331,8 @@ class _WmmaResult:
         else:
             values = self._read_halves(w, row, held)
         parts = values.reshape(held, w.count, groups, 16)
+        if not self.rdna3 and groups == 4:
+            parts = parts[:, :, _RDNA4_GROUPS]
         order = (1, 0, 2, 3) if self.rdna3 else (1, 2, 0, 3)
         return parts.transpose(order).reshape(w.count, 16, 16)
 
@@ -343,6 +352,8 @@ class _WmmaResult:
             parts = matrix.reshape(w.count, held, groups, 16).transpose(1, 0, 2, 3)
         else:
             parts = matrix.reshape(w.count, groups, held, 16).transpose(2, 0, 1, 3)
+            if groups == 4:
+                parts = parts[:, :, _RDNA4_GROUPS]
         values = parts.reshape(held, w.count, w.lanes)
         if self.type == "f32":
             w.f32[row : row + held] = values
