@@ -120,14 +120,19 @@ def build(
     stages: bool = False,
     rocm: str | os.PathLike[str] | None = None,
     llvm: str | os.PathLike[str] | None = None,
+    cache: bool = True,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> WrittenBundle:
     """Build `manifest` into the directory `output`, as `flyc build` does, and say what was written.
 
-    The arguments are those of `plan` and the command's options. Besides what `plan` raises:
-    `BuildError` (its `failures` list what did not compile and why; there is no bundle then), and
-    `FlycError` when FlyDSL or the toolchain is missing or the bundle cannot be written.
+    The arguments are those of `plan` and the command's options; `cache=False` builds everything and
+    keeps nothing, `cache_dir` is a store in another place than the command's. Besides what `plan`
+    raises: `BuildError` (its `failures` say what did not compile and why; there is no bundle then),
+    and `FlycError` when FlyDSL or the toolchain is missing or the bundle cannot be written.
     """
+    from flyc_cli.build.build import Workers
     from flyc_cli.build.build import build as build_bundle
+    from flyc_cli.store.files import store_at
 
     return build_bundle(
         _checked(manifest, base),
@@ -139,6 +144,7 @@ def build(
         stages=stages,
         rocm=None if rocm is None else Path(rocm),
         llvm=None if llvm is None else Path(llvm),
+        workers=Workers(storage=store_at(cache_dir) if cache else None),
     )
 
 

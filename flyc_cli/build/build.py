@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ from flyc_cli.build.failures import (
 )
 from flyc_cli.build.jobs import default_jobs
 from flyc_cli.build.merge import merge_outcomes
+from flyc_cli.build.scratch import scratch_directory
 from flyc_cli.build.servers import WorkerError, worker_environment
 from flyc_cli.build.supervisor import RETRIES, Built, Failed, compile_all
 from flyc_cli.build.tables import collect_tables
@@ -139,8 +139,8 @@ def _tools(manifest: Manifest, rocm: Path | None, llvm: Path | None) -> _Tools:
 def _opened(tools: _Tools, workers: Workers) -> Iterator[tuple[Toolkit, Artifacts | None]]:
     """The toolkit, and what the store has of it."""
     rocm, llvm = tools
-    with tempfile.TemporaryDirectory(prefix="flyc-toolkit-") as scratch:
-        toolkit = open_toolkit(rocm, Path(scratch), llvm)
+    with scratch_directory() as scratch:
+        toolkit = open_toolkit(rocm, scratch, llvm)
         yield toolkit, open_artifacts(workers.storage, toolkit, workers.remote)
 
 

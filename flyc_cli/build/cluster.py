@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from typing import Any
 
 from flyc_cli.build.cluster_worker import Task, Unfit, build_task, identity
 from flyc_cli.build.outcomes import Built, Failed, Finished, Outcome
+from flyc_cli.build.scratch import scratch_directory
 from flyc_cli.build.servers import WorkerError
 from flyc_cli.build.sources import Packed, pack
 from flyc_cli.build.supervisor import RETRIES, Run
@@ -64,10 +64,10 @@ def build_on_cluster(
 ) -> list[Outcome]:
     """As `compile_all`, but each job is a task of the cluster. `tools` are the ROCm and the LLVM
     that were chosen, which the workers have at the same places. Raises `ClusterError` too."""
-    with tempfile.TemporaryDirectory(prefix="flyc-") as scratch:
+    with scratch_directory() as scratch:
         run = _ClusterRun(
             list(requests), toolkit, capture, False, artifacts, limits, retries, watcher,
-            Path(scratch),
+            scratch,
         )  # fmt: skip
         try:
             run.connect(cluster, limits, tools)

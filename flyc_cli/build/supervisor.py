@@ -9,7 +9,6 @@ nothing but what was running.
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
 import warnings
 from collections import Counter, deque
@@ -35,6 +34,7 @@ from flyc_cli.build.outcomes import (
     read_finished,
     to_keep,
 )
+from flyc_cli.build.scratch import scratch_directory
 from flyc_cli.build.servers import STANDIN, TORCH, Server, WorkerError, start_server
 from flyc_cli.build.watch import SILENT, Watcher
 from flyc_cli.frontends.torch_standin import torch_is_installed
@@ -79,10 +79,10 @@ def compile_all(
     worker can run at all. Warns (`StoreWarning`) once if
     the store cannot be written.
     """
-    with tempfile.TemporaryDirectory(prefix="flyc-") as scratch:
+    with scratch_directory() as scratch:
         run = Run(
             list(requests), toolkit, capture, keep_host, None if keep_host else artifacts,
-            limits, retries, watcher, Path(scratch),
+            limits, retries, watcher, scratch,
         )  # fmt: skip
         try:
             return run.run(jobs)

@@ -10,6 +10,7 @@ import click
 from flyc_cli.commands.options import (
     TargetType,
     assignments_of,
+    cache_dir_option,
     json_option,
     kernel_argument,
     llvm_option,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 @click.option("--table", is_flag=True, help="Print the kernel's tuned table.")
 @rocm_option
 @llvm_option
+@click.option("--no-cache", is_flag=True, help="Compile, whatever the store has.")
+@cache_dir_option
 @json_option
 def inspect(
     path: Path,
@@ -53,6 +56,8 @@ def inspect(
     table: bool,
     rocm: Path | None,
     llvm: Path | None,
+    no_cache: bool,
+    cache_dir: Path | None,
     as_json: bool,
 ) -> None:
     """Show what is in PATH: a bundle, one kernel of it, or one specialisation in full.
@@ -68,6 +73,7 @@ def inspect(
     """
     from flyc_cli.inspect.question import Question, answer
     from flyc_cli.output import show, show_json
+    from flyc_cli.store.files import store_at
     from flyc_cli.views.inspect import answer_json, answer_parts
 
     question = Question(
@@ -87,6 +93,7 @@ def inspect(
         directory=output or Path(),
         rocm=rocm,
         llvm=llvm,
+        storage=None if no_cache else store_at(cache_dir),
     )
     found = answer(question)
     if as_json:

@@ -157,12 +157,12 @@ def cluster_options(command: F) -> F:
 
 def store_in(directory: Path | None) -> Store:
     """The store in `directory`, or else in the default place; a usage error if there is none."""
-    from flyc_cli.store.files import Store, default_directory
+    from flyc_cli.store.files import store_at
 
-    root = directory or default_directory()
-    if root is None:
+    store = store_at(directory)
+    if store is None:
         raise click.UsageError("there is no home directory for the store: give --cache-dir DIR")
-    return Store(root)
+    return store
 
 
 def kernel_argument(required: bool) -> Callable[[F], F]:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flyc_cli.build.build import Planned, compile_planned, plan
+from flyc_cli.build.build import Planned, Workers, compile_planned, plan
 from flyc_cli.inspect.bundle import Entry
 from flyc_cli.inspect.selection import choose_targets, fits, nothing_fits
 from flyc_cli.inspect.stages import Stage
+from flyc_cli.store.files import Store
 from runtime_loader.errors import FlycError
 from runtime_loader.target import Target
 
@@ -39,13 +40,17 @@ def select(
 
 
 def compile_one(
-    planned: Planned, rocm: Path | None = None, llvm: Path | None = None
+    planned: Planned,
+    rocm: Path | None = None,
+    llvm: Path | None = None,
+    storage: Store | None = None,
 ) -> Compilation:
-    """Compile the only request of `planned` with its stages.
+    """Compile the only request of `planned` with its stages, or take both from `storage`.
 
     Raises as `compile_planned` does, and `FlycError` when the request stands for several.
     """
-    compiled = compile_planned(planned, jobs=1, stages=True, rocm=rocm, llvm=llvm)
+    workers = Workers(storage=storage)
+    compiled = compile_planned(planned, jobs=1, stages=True, rocm=rocm, llvm=llvm, workers=workers)
     if len(compiled.built) > 1:
         (request,) = planned.requests
         raise FlycError(

@@ -37,6 +37,7 @@ from runtime_loader.target import Target
 
 if TYPE_CHECKING:
     from flyc_cli.build.build import Planned
+    from flyc_cli.store.files import Store
 
 Wish: TypeAlias = Literal["all", "plan", "stage", "stages", "files", "diff", "table"]
 
@@ -47,7 +48,7 @@ class Question:
 
     `wish` is `all`, the tuned `table` of a kernel, or one thing of one specialisation: its `plan`,
     one `stage`, the names of all `stages`, all of them as `files` in `directory`, or what each of
-    them changed (`diff`).
+    them changed (`diff`). `storage` has what earlier builds made of a manifest.
     """
 
     path: Path
@@ -59,6 +60,7 @@ class Question:
     directory: Path = Path()
     rocm: Path | None = None
     llvm: Path | None = None
+    storage: Store | None = None
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,7 @@ def _of_manifest(question: Question) -> Answer:
         if question.wish == "all":
             return planned
         raise AmbiguousError([request.label() for request in planned.requests])
-    compiled = manifest.compile_one(planned, question.rocm, question.llvm)
+    compiled = manifest.compile_one(planned, question.rocm, question.llvm, question.storage)
     spec = compiled.entry.spec
     if question.wish == "all":
         return Detail(compiled.entry, tuple(stage.name for stage in compiled.stages))

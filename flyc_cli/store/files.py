@@ -110,6 +110,12 @@ def default_directory() -> Path | None:
         return None
 
 
+def store_at(directory: str | os.PathLike[str] | None) -> Store | None:
+    """The store in `directory`, or else in the default place; None where there is no home."""
+    root = default_directory() if directory is None else Path(directory)
+    return None if root is None else Store(root)
+
+
 def encoded_record(key: str, value: bytes) -> bytes:
     """A record as it is kept, with what tells that it is whole and the one of `key`."""
     head = b" ".join([_MAGIC, key.encode(), hashlib.sha256(value).hexdigest().encode()])

@@ -302,6 +302,27 @@ def test_stages_in_a_bundle_and_from_a_manifest_are_the_same(flyc, built, projec
     assert "s_endpgm" in kept.stdout
 
 
+def test_inspecting_and_programs_use_the_store(flyc, workplace: Path) -> None:
+    """What one of them compiled, the others find: nothing is compiled twice."""
+    import flyc_cli
+
+    store = workplace / "store"
+    manifest = manifest_of(workplace, "scale")
+    first = flyc("inspect", manifest, *ONE, "--stage", "isa", "--cache-dir", store)
+    assert first.returncode == 0, first.stderr
+    report = workplace / "report.json"
+    command = ("build", manifest, "-o", workplace / "out", "--cache-dir", store)
+    assert flyc(*command, "--report", report).returncode == 0
+    assert json.loads(report.read_text())["counts"] == {"asked": 1, "failed": 0, "same input": 1}
+    again = flyc("inspect", manifest, *ONE, "--stage", "isa", "--cache-dir", store)
+    assert again.stdout == first.stdout
+    written = flyc_cli.build(manifest, workplace / "out", cache_dir=store)
+    assert written.specialisations == 1
+    before = sorted(path.name for path in store.rglob("*"))
+    flyc_cli.build(manifest, workplace / "other", cache_dir=store, cache=False)
+    assert sorted(path.name for path in store.rglob("*")) == before
+
+
 def test_inspecting_a_manifest(flyc, project: Path, tmp_path: Path) -> None:
     manifest = project / "manifest.yaml"
     listed = flyc("inspect", manifest, "scale", "N=64")
