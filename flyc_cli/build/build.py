@@ -252,7 +252,8 @@ def build(
     }
     tools = _tools(manifest, rocm, llvm)
     with _opened(tools, workers) as (toolkit, artifacts):
-        before = Unchanged(artifacts, manifest, options) if artifacts else None
+        origin = provenance(compiler, toolkit, manifest.sha256)
+        before = Unchanged(artifacts, manifest, options, origin) if artifacts else None
         known = before.find(directory) if before and not each else None
         if known is not None:
             watcher.unchanged(known.specialisations)
@@ -267,7 +268,6 @@ def build(
     if over:
         watcher.over_budget(over)
         raise OverBudgetError(over, len(compiled.built) + len(compiled.failed))
-    origin = provenance(compiler, compiled.toolkit, planned.manifest.sha256)
     contents = BundleContents(
         name=planned.manifest.name,
         meta={"provenance": origin, **_missing(compiled.failed)},

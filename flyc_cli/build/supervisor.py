@@ -324,6 +324,7 @@ class Run:
                 keep_toolchain(self._artifacts, job.request)
                 self._artifacts.keep(job.request, job.part, artifact, finished.looked)
         except OSError as error:
+            self._artifacts.untrack()
             if not self._warned:
                 self._warned = True
                 warnings.warn(

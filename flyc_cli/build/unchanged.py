@@ -1,8 +1,9 @@
 """Finds a whole build that need not be made again: its bundle is there, and nothing has changed.
 
-A record under the manifest, the options and the toolchain names what all specialisations together
-were made from (the lists and states of `flyc_cli.store.artifacts`, raw inputs) and the bundle that
-came of it. If each of those is as it was, and the bundle too, byte for byte, that is the result.
+A record under the manifest, the options, the toolchain and the origin that the bundle tells of
+names what all specialisations together were made from (the lists and states of
+`flyc_cli.store.artifacts`, raw inputs) and the bundle that came of it. If each of those is as it
+was, and the bundle too, byte for byte, that is the result.
 """
 
 from __future__ import annotations
@@ -32,12 +33,16 @@ class Unchanged:
     """What a store knows of one manifest, built with these options into bundles."""
 
     def __init__(
-        self, artifacts: Artifacts, manifest: Manifest, options: Mapping[str, Any]
+        self,
+        artifacts: Artifacts,
+        manifest: Manifest,
+        options: Mapping[str, Any],
+        origin: Mapping[str, Any],
     ) -> None:
         self._artifacts = artifacts
         self._key = key_of(
             "build",
-            manifest.sha256,
+            canonical_json(dict(origin)),
             str(manifest.directory.resolve()),
             canonical_json(encoded(dict(options))),
             artifacts.toolchain.tracing_key(),

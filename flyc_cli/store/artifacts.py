@@ -128,9 +128,18 @@ class Artifacts:
             if now is not None:
                 found = self._result(self._result_key(text, part, entry["list"], now), stages)
                 if found is not None:
-                    self._used[entry["list"], roots.key] = hashlib.sha256(now).hexdigest()
+                    self._use(entry["list"], roots, now)
                     return found, entry
         return None, None
+
+    def _use(self, listed: str, roots: Roots, states: bytes) -> None:
+        digest = hashlib.sha256(states).hexdigest()
+        if self._used.setdefault((listed, roots.key), digest) != digest:
+            self.untrack()  # edited meanwhile: what was built is of before and of after
+
+    def untrack(self) -> None:
+        """From now on, what all together was made from is not known."""
+        self._untracked = True
 
     def used(self) -> list[list[Any]] | None:
         """What everything that was found or kept here was made from: lists of dependencies, the
@@ -147,13 +156,13 @@ class Artifacts:
     def keep(self, request: Request, part: int, artifact: Artifact, looked: Looked) -> None:
         """Keep what `request` became, to be found while what it `looked` at stays as it was."""
         if looked.untracked is not None:
-            self._untracked = True
+            self.untrack()
             return
         text = request_text(request)
         names = canonical_json([list(dependency) for dependency in looked.dependencies])
         states = canonical_json(list(looked.states))
         listed = self.storage.put_blob(names)
-        self._used[listed, self._roots(request).key] = hashlib.sha256(states).hexdigest()
+        self._use(listed, self._roots(request), states)
         self._put_result(self._result_key(text, part, listed, states), artifact)
         key = self._input_key(text, part)
         entry = {"list": listed, "states": self.storage.put_blob(states)}

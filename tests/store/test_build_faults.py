@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,15 +34,6 @@ def value():
         os.kill({pid}, signal.SIGKILL)
     return 5
 """
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    directory = tmp_path / "project"
-    directory.mkdir()
-    for number in range(3):
-        write_kernel(directory, f"plain{number}", PLAIN.format(number))
-    return directory
 
 
 PLAINS = ["plain0", "plain1", "plain2"]
@@ -134,17 +124,6 @@ def test_a_damaged_store_is_repaired(project: Path, tmp_path: Path, how: str) ->
     verify(store)  # What nobody asked for is still damaged.
     assert not verify(store).damaged
     assert set(origins(build(manifest, store)).values()) == {SAME_INPUT}
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    mount = tmp_path / "small"
-    mount.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(mount)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small file system takes privileges")
-    yield mount
-    subprocess.run(["umount", str(mount)], check=True)
 
 
 def test_a_full_store_is_one_warning(project: Path, small_disk: Path) -> None:

@@ -6,25 +6,35 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from flyc_cli.build.build import Workers, build
 from flyc_cli.build.watch import Silent
 from flyc_cli.bundle_writer import WrittenBundle
+from flyc_cli.store.artifacts import Artifacts
 from flyc_cli.store.files import Store
-from tests.store.test_staleness import RETURNS_3, edit, lay_out
+from tests.store.project import write_kernel, write_manifest
+from tests.store.test_staleness import RETURNS_2, RETURNS_3, edit, lay_out
 
 pytestmark = pytest.mark.compile
 
 
 class Told(Silent):
-    """Remembers whether a build was taken as it is."""
+    """Remembers whether a build was taken as it is; does something when the first job is done."""
 
-    def __init__(self) -> None:
+    def __init__(self, once: Callable[[], object] | None = None) -> None:
         self.found = 0
+        self.once = once
+
+    def outcome(self, outcome: object) -> None:
+        once, self.once = self.once, None
+        if once is not None:
+            once()
 
     def unchanged(self, specialisations: int) -> None:
         self.found = specialisations
@@ -138,6 +148,62 @@ def test_what_was_edited_is_built_and_then_found(
     assert (third, found) == (second, True)
     alone = build(made.manifest, tmp_path / "alone", jobs=2)
     assert alone.path.read_bytes() == second.path.read_bytes()
+
+
+@pytest.fixture
+def shares(tmp_path: Path) -> Path:
+    """The manifest of two specialisations that share a helper; one of them is built first."""
+    directory = tmp_path / "shares"
+    directory.mkdir()
+    for name in ("first", "second"):
+        write_kernel(directory, name, "from helper import value\n")
+    (directory / "helper.py").write_text(RETURNS_2)
+    return write_manifest(directory, ["first", "second"])
+
+
+def built_after(manifest: Path, store: Store, once: Callable[[], object] | None) -> WrittenBundle:
+    out, workers = manifest.parent.parent / "out", Workers(storage=store)
+    return build(manifest, out, watcher=Told(once), workers=workers, jobs=1)
+
+
+@pytest.mark.filterwarnings("ignore::flyc_cli.build.supervisor.StoreWarning")
+@pytest.mark.parametrize(
+    "kind", ["edited meanwhile", "edited and put back", "refused by the store"]
+)
+def test_what_is_not_known_of_a_build_is_not_believed(
+    shares: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, helper = Store(shares.parent.parent / "store"), shares.parent / "helper.py"
+    if kind.startswith("edited"):
+        built_after(shares, store, lambda: helper.write_text(RETURNS_3))
+        if kind.endswith("put back"):
+            helper.write_text(RETURNS_2)
+    else:
+        with monkeypatch.context() as patch:
+            refused = OSError(28, "No space left on device", "there")
+            patch.setattr(Artifacts, "keep", Mock(side_effect=refused))
+            built_after(shares, store, None)
+        helper.write_text(RETURNS_3)
+    again = built_after(shares, store, None)
+    assert again.id == build(shares, shares.parent / "clean", jobs=1).id
+
+
+@pytest.mark.parametrize("what", ["flyc_version", "installed_compiler"])
+def test_other_versions_are_another_build(
+    shares: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a bundle says of its origin is a part of it."""
+    from flyc_cli.build import build as module
+    from flyc_cli.build import toolchain
+
+    store = Store(shares.parent.parent / "store")
+    first = built_after(shares, store, None)
+    if what == "flyc_version":
+        monkeypatch.setattr(toolchain, what, lambda: "9.9")
+    else:
+        other = replace(toolchain.installed_compiler(), llvm="another")
+        monkeypatch.setattr(module, what, lambda: other)
+    assert built_after(shares, store, None).id != first.id
 
 
 def test_a_bundle_that_is_not_as_it_was(project: Project) -> None:

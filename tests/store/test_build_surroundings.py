@@ -1,0 +1,107 @@
+"""Builds among others, with sources and disks that fail them, and clocks that are wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flyc_cli.build.outcomes import COMPILED, SAME_INPUT
+from flyc_cli.store.files import Store
+from flyc_cli.store.upkeep import verify
+from tests.store.project import build, codes, origins, write_manifest
+from tests.store.test_build_faults import PLAINS, ROOT, started
+
+pytestmark = pytest.mark.compile
+
+
+def run_flyc(manifest: Path, out: Path, store: Path, **environment: str) -> Any:
+    command = [sys.executable, "-m", "flyc_cli", "build", str(manifest), "-o", str(out)]
+    command += ["--cache-dir", str(store), "-j", "2"]
+    return subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+
+
+def test_a_full_disk_for_the_bundle(project: Path, tmp_path: Path, small_disk: Path) -> None:
+    """Said in one message; nothing partial is left, and what was built is in the store."""
+    with contextlib.suppress(OSError):
+        (small_disk / "filler").write_bytes(bytes(1 << 20))
+    manifest = write_manifest(project, PLAINS)
+    store = tmp_path / "store"
+    run = run_flyc(manifest, small_disk, store)
+    assert run.returncode == 3, run.stderr
+    assert "No space left on device" in run.stderr
+    assert "Traceback" not in run.stderr
+    assert [path.name for path in small_disk.iterdir()] == ["filler"]
+    built = build(manifest, Store(store))
+    assert set(origins(built).values()) == {SAME_INPUT}
+    assert codes(built) == codes(build(manifest, None))
+
+
+def test_sources_that_cannot_be_read(project: Path, tmp_path: Path) -> None:
+    """A directory where a module was, and text that is none: clean failures of those alone."""
+    manifest = write_manifest(project, PLAINS)
+    (project / "plain1.py").unlink()
+    (project / "plain1.py").mkdir()
+    (project / "plain2.py").write_bytes(b"VALUE = '\xff\xfe'\n")
+    run = run_flyc(manifest, tmp_path / "out", tmp_path / "store")
+    assert "Traceback" not in run.stderr
+    assert run.returncode in (1, 2)
+    assert "plain1() for gfx942 failed at stage import" in run.stderr
+    assert "plain2() for gfx942 failed at stage import" in run.stderr
+    assert f"{len(PLAINS) - 2} built" in run.stdout.splitlines()[-1]
+
+
+def test_two_builders_of_different_inputs(project: Path, tmp_path: Path) -> None:
+    """At once, on one store, the same kernels with other values: each gets its own."""
+    other = tmp_path / "other" / project.name
+    shutil.copytree(project, other)
+    for name in PLAINS:
+        path = other / f"{name}.py"
+        path.write_text(path.read_text().replace("return ", "return 100 + ", 1))
+    store = tmp_path / "store"
+    manifests = [write_manifest(place, PLAINS) for place in (project, other)]
+    runs = [started(m, store, tmp_path / f"log{i}") for i, m in enumerate(manifests)]
+    assert [run.wait(240) for run in runs] == [0, 0]
+    assert not verify(Store(store)).damaged
+    for manifest in manifests:
+        built = build(manifest, Store(store))
+        assert set(origins(built).values()) == {SAME_INPUT}
+        assert codes(built) == codes(build(manifest, None))
+    assert codes(build(manifests[0], None)) != codes(build(manifests[1], None))
+
+
+def test_a_clock_that_went_backwards(project: Path, tmp_path: Path) -> None:
+    """Files from the future are still believed by their contents alone."""
+    store = Store(tmp_path / "store")
+    manifest = write_manifest(project, PLAINS)
+    first = codes(build(manifest, store))
+    later = time.time() + 1e6
+    for path in [*project.rglob("*.py"), *store.root.rglob("*")]:
+        os.utime(path, (later, later))
+    assert set(origins(build(manifest, store)).values()) == {SAME_INPUT}
+    path = project / "plain0.py"
+    path.write_text(path.read_text().replace("return ", "return 100 + ", 1))
+    os.utime(path, (0, 0))
+    edited = build(manifest, store)
+    assert origins(edited)["plain0"] == COMPILED
+    assert codes(edited)["plain0"] != first["plain0"]
+
+
+def test_llvm_options_are_a_part_of_what_is_lowered(project: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    manifest = write_manifest(project, PLAINS[:1])
+    assert origins(build(manifest, store)) == {PLAINS[0]: COMPILED}
+    more = "defaults: {hints: {llvm_options: {amdgpu-early-inline-all: true}}}\n"
+    other = write_manifest(project, PLAINS[:1], more)
+    assert origins(build(other, store)) == {PLAINS[0]: COMPILED}
+    assert origins(build(other, store)) == {PLAINS[0]: SAME_INPUT}
