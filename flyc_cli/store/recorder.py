@@ -237,7 +237,8 @@ class Recorder:
             if args[1]:
                 self._note("file", args[1])
         elif event in _UNTRACKED and self._untracked is None:
-            self._untracked = f"it {_UNTRACKED[event]} ({args[0]!r:.80})"
+            what = f" ({args[0]!r:.80})" if args else ""
+            self._untracked = f"it {_UNTRACKED[event]}{what}"
 
     def _opened(self, path: Any, mode: Any, flags: int) -> None:
         if path is None or isinstance(path, int):

@@ -148,9 +148,18 @@ def test_another_checkout_finds_it(one: Path, tmp_path: Path) -> None:
     assert origins(build(elsewhere / one.name, Store(tmp_path / "store"))) == {"uses": SAME_INPUT}
 
 
-def test_a_program_that_is_run_cannot_be_followed(tmp_path: Path) -> None:
-    head = "import subprocess\nvalue = lambda: subprocess.run(['echo', '2'], capture_output=True)"
-    write_kernel(tmp_path, "runs", head + ".stdout\n")
+@pytest.mark.parametrize(
+    "run",
+    [
+        "__import__('subprocess').run(['true'])",
+        "os.system('true')",
+        "os.waitpid(os.posix_spawn('/bin/true', ['true'], {}), 0)",
+        "os.waitpid(os.fork() or os._exit(0), 0)",
+        "__import__('socket').getaddrinfo('127.0.0.1', 1)",
+    ],
+)
+def test_a_program_that_is_run_cannot_be_followed(tmp_path: Path, run: str) -> None:
+    write_kernel(tmp_path, "runs", f"import os\nvalue = lambda: {run} and 2\n")
     manifest = write_manifest(tmp_path, ["runs"])
     store = Store(tmp_path / "store")
     assert origins(build(manifest, store)) == {"runs": COMPILED}
