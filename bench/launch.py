@@ -30,6 +30,7 @@ ROUNDS = 15
 TARGET = "gfx942"
 N = 4096
 BASE = "FlyDSL CompiledFunction"
+DIRECT = "torch tensors"
 
 MANIFEST = f"""
 flyc: 1
@@ -55,7 +56,33 @@ kernels:
       out: {{dtype: bf16, shape: [64, {N}], layout: static, align: 16}}
       rows: i32
       eps: f32
+  - name: rmsnorm_of
+    launcher: norms:rmsnorm
+    constexpr: {{N: {N}, dtype: [bf16, f16, f32]}}
+    args: &of
+      x: {{dtype: $dtype, shape: ["?", {N}], leading_dim: 1, align: 16}}
+      weight: {{dtype: $dtype, shape: [{N}], layout: static, align: 16}}
+      out: {{dtype: $dtype, shape: ["?", {N}], leading_dim: 1, align: 16}}
+      rows: i32
+      eps: f32
+  - name: rmsnorm_tuned
+    launcher: norms:rmsnorm
+    constexpr: {{N: {N}, dtype: $dtype}}
+    rows:
+      values: [{{rows: 64, dtype: bf16}}, {{rows: 4096, dtype: f16}}]
+      params: [dtype]
+      keys: [rows]
+      nearest: [rows]
+    args: *of
 """
+
+
+# The kernel of each operator that launches the same.
+OPERATORS = {
+    "operator of one": "rmsnorm",
+    "operator, by dtype": "rmsnorm_of",
+    "operator, by a table": "rmsnorm_tuned",
+}
 
 
 class Contest:
@@ -142,9 +169,10 @@ def worker(scratch: Path) -> dict[str, Any]:
     flydsl(contest, plain)
     device.set_recording(False)
     many, few = 20_000, 5_000
-    contest.add("torch tensors", kernel, *tensors, *numbers, calls=many)
+    contest.add(DIRECT, kernel, *tensors, *numbers, calls=many)
     contest.add("torch tensors by data_ptr()", kernel, *slower, *numbers, calls=many)
-    contest.add("torch tensors, operator", opened.op("rmsnorm"), *tensors, *numbers, calls=many)
+    for name, kind in OPERATORS.items():
+        contest.add(name, opened.op(kind), *tensors, *numbers, calls=many)
     contest.add("raw pointers", pointers, *addresses, *numbers, calls=many)
     bound = pointers.bind(*addresses, eps=1e-5, stream=0)
     contest.add("bind, rows move", bound, 64, calls=many)
@@ -307,6 +335,10 @@ def report(results: dict[str, Any]) -> str:
             f"{name:30} {statistics.median(times):12,.1f} ns"
             f"   {statistics.median(ratios):9.4g} x  ({low:.4g} to {high:.4g})"
         )
+    lines.append(f"added to {DIRECT}")
+    for name in OPERATORS:
+        added = [own - direct for own, direct in zip(table[name], table[DIRECT], strict=True)]
+        lines.append(f"{name:30} {statistics.median(added):+12,.1f} ns")
     lines.append("ns by number of arguments")
     for name, costs in results["growth"].items():
         costs = {int(count): cost for count, cost in costs.items()}

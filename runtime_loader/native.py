@@ -1,4 +1,5 @@
-"""Makes kernels whose calls run in C, where the extension was built and `FLYC_NATIVE` is not 0."""
+"""Makes kernels and operators whose calls run in C, where the extension was built and `FLYC_NATIVE`
+is not 0."""
 
 from __future__ import annotations
 
@@ -10,7 +11,11 @@ from runtime_loader.specialisation import Specialisation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from runtime_loader.loader import Bundle
+    from runtime_loader.op import Op
 
 VARIABLE = "FLYC_NATIVE"
 
@@ -43,3 +48,20 @@ def make_kernel(
         if kernel.is_native:
             return kernel
     return Kernel(hip, device, spec, functions, on_capture)
+
+
+def make_op(
+    bundle: Bundle,
+    name: str,
+    params: Mapping[str, Any],
+    keys: Mapping[str, str] | None,
+    device: int | None,
+) -> Op:
+    """The operator of a kernel: native where it can be."""
+    if enabled():
+        from runtime_loader.native_op import NativeOp
+
+        return NativeOp(bundle, name, params, keys, device)
+    from runtime_loader.op import Op
+
+    return Op(bundle, name, params, keys, device)

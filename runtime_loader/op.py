@@ -14,7 +14,7 @@ from runtime_loader import hip
 from runtime_loader.binding import Binder
 from runtime_loader.errors import ArgumentError, MissError
 from runtime_loader.kernel import Kernel
-from runtime_loader.op_keys import CallKey, TableKeys
+from runtime_loader.op_keys import CallKey, NativeReader, TableKeys
 from runtime_loader.records import dataclass
 from runtime_loader.signature import Form, StreamForm, TensorForm
 from runtime_loader.specialisation import Specialisation, format_params
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from runtime_loader.table import Table
 
 # Choices that an operator remembers; shapes vary, but not without end.
-_KEPT = 1 << 16
+_KEPT = 1 << 14
 _SHOWN = 8
 
 
@@ -65,8 +65,8 @@ class Op:
         self._bundle = bundle
         self._keys = dict(keys or {})
         self._device = device
-        self._by_device: dict[int, _Choices] = {}
-        self._only: _Choices | None = None
+        self._by_device: dict[int, Choices] = {}
+        self._only: Choices | None = None
 
     def __call__(self, *args: object, **named: object) -> None:
         """Select, load what is not there yet, and launch, as `Kernel.__call__` does.
@@ -86,16 +86,19 @@ class Op:
         """Why a call with these arguments selects what it does; nothing is loaded or launched."""
         return self._choices().explain(args, named)
 
-    def _choices(self) -> _Choices:
+    def _choices(self) -> Choices:
         runtime = hip.runtime()
         device = runtime.device(self._device)
         choices = self._by_device.get(device.ordinal)
         if choices is None:
-            choices = _Choices(self._bundle, self.name, self.params, self._keys, device)
+            choices = Choices(self._bundle, self.name, self.params, self._keys, device)
             self._by_device[device.ordinal] = choices
-            if runtime.single_device():
-                self._only = choices
+            self._made(choices, runtime)
         return choices
+
+    def _made(self, choices: Choices, runtime: hip.Hip) -> None:
+        if runtime.single_device():
+            self._only = choices
 
     def __repr__(self) -> str:
         return f"<Op {self.name}({format_params(self.params)}) of {self._bundle!r}>"
@@ -129,8 +132,11 @@ class _Candidate:
         return 0
 
 
-class _Choices:
-    """What an operator can select from on one device."""
+class Choices:
+    """What an operator can select from on one device: `device`.
+
+    `arguments` are the names of what the kernel takes.
+    """
 
     def __init__(
         self,
@@ -143,18 +149,18 @@ class _Choices:
         self._bundle = bundle
         self._name = name
         self._params = params
-        self._device = device
+        self.device = device
         self._table: Table | None = bundle.table(name) if bundle.has_table(name) or keys else None
         found = _runnable(bundle, name, params, device)
         first, ref = next(found)
+        self.arguments = tuple(form.name for form in first.signature)
         self._candidates = {_variant(first): _Candidate(first, ref, device)}
         if self._table is None:
             for spec, ref in found:
                 self._candidates[_variant(spec)] = _Candidate(spec, ref, device)
             self._key = CallKey([c.spec.signature for c in self._candidates.values()])
         else:  # its rows name what is needed, of what may be very many
-            arguments = [form.name for form in first.signature]
-            self._table_keys = TableKeys(name, self._table.keys, keys, params, arguments)
+            self._table_keys = TableKeys(name, self._table.keys, keys, params, self.arguments)
         self._known: dict[tuple[object, ...], Kernel] = {}
         # The one that every call gets, once a call has loaded it.
         self.sole: Kernel | None = None
@@ -176,6 +182,12 @@ class _Choices:
             if self._table is None and len(self._candidates) == 1:
                 self.sole = kernel
         return kernel
+
+    def native_readers(self) -> tuple[NativeReader, ...]:
+        """What tells the kernels of two calls apart, for the native code."""
+        if self._table is not None:
+            return self._table_keys.native()
+        return self._key.native() if len(self._candidates) > 1 else ()
 
     def explain(self, args: tuple[object, ...], named: Mapping[str, object]) -> Explanation:
         try:
@@ -212,7 +224,7 @@ class _Choices:
         return chosen, "it fits and fixes most" if len(fitting) > 1 else "only it fits", refusals
 
     def _of_table(self, table: Table, keys: Mapping[str, Any]) -> tuple[_Candidate, str]:
-        row = table.find_or_raise(self._device.target.candidates(), **keys)
+        row = table.find_or_raise(self.device.target.candidates(), **keys)
         wrong = [n for n, value in self._params.items() if row.params.get(n, value) != value]
         if wrong:
             raise MissError(
@@ -221,8 +233,8 @@ class _Choices:
             )
         name = format_params(row.params)
         if name not in self._candidates:
-            spec, ref = self._bundle.select(self._name, self._device, **row.params)
-            self._candidates[name] = _Candidate(spec, ref, self._device)
+            spec, ref = self._bundle.select(self._name, self.device, **row.params)
+            self._candidates[name] = _Candidate(spec, ref, self.device)
         return self._candidates[name], f"the table's row for {format_params(row.keys)}"
 
     def _load(
@@ -230,7 +242,7 @@ class _Choices:
     ) -> Kernel:
         bundle, ref = self._bundle, candidate.ref
         stream = candidate.stream(args, named)
-        return bundle.load(candidate.spec, self._device, lambda: bundle.read(ref), stream)
+        return bundle.load(candidate.spec, self.device, lambda: bundle.read(ref), stream)
 
 
 class _NothingFitsError(MissError):

@@ -133,13 +133,13 @@ static bool bind_stream(PyObject *value, uint64_t *slot) {
     return good;
 }
 
-static bool bind_fast(Argument *a, PyObject *value, uint64_t *slots) {
+static bool bind_fast(Argument *a, PyObject *value, const Tensors *known, uint64_t *slots) {
     switch (a->kind) {
     case TENSOR: case POINTER: {
         uint64_t address;
         return PyLong_CheckExact(value)
                    ? as_address(value, &address) && bind_address(a, address, slots)
-                   : memory_bind(a, value, slots);
+                   : memory_bind(a, value, known, slots);
     }
     case SIGNED: case UNSIGNED: return bind_integer(a, value, slots);
     case BOOL: *slots = value == Py_True; return PyBool_Check(value);
@@ -172,9 +172,9 @@ static Outcome bind_by_python(const Argument *a, PyObject *value, uint64_t *slot
     return outcome;
 }
 
-Outcome argument_bind(Argument *a, PyObject *value, uint64_t *values) {
+Outcome argument_bind(Argument *a, PyObject *value, const Tensors *known, uint64_t *values) {
     uint64_t *slots = values + a->slot;
-    if (bind_fast(a, value, slots)) {
+    if (bind_fast(a, value, known, slots)) {
         return DONE;
     }
     PyErr_Clear();

@@ -156,7 +156,7 @@ static bool each_item(Launcher *self, PyObject *calls, Py_ssize_t *made) {
         Py_ssize_t count = PyTuple_Check(item) ? PyTuple_GET_SIZE(item) : 1;
         Outcome outcome = DECLINED;
         if (ahead && count == self->argument_count) {
-            outcome = plan_call(self, args, &batch);
+            outcome = plan_call(self, args, NULL, &batch);
         }
         if (outcome == DECLINED) { /* or the batch is full */
             good = flush(self, &batch) && call(self, args, count);

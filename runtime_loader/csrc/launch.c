@@ -142,10 +142,11 @@ Outcome plan_slots(const Launcher *self, uint64_t *slots, Batch *batch) {
     return DECLINED;
 }
 
-Outcome plan_call(Launcher *self, PyObject *const *values, Batch *batch) {
+Outcome plan_call(Launcher *self, PyObject *const *values, const Tensors *known,
+                  Batch *batch) {
     uint64_t slots[MAX_VALUES];
     for (uint32_t n = 0; n < self->argument_count; n++) {
-        Outcome bound = argument_bind(&self->arguments[n], values[n], slots);
+        Outcome bound = argument_bind(&self->arguments[n], values[n], known, slots);
         if (bound != DONE) {
             return bound;
         }
@@ -190,10 +191,8 @@ Outcome launch(Launcher *self, Batch *batch) {
     return launched(self, made, &batch->launches[failed], code);
 }
 
-PyObject *launcher_call(PyObject *object, PyObject *const *args, size_t flagged,
-                               PyObject *names) {
-    Launcher *self = (Launcher *)object;
-    Py_ssize_t count = PyVectorcall_NARGS(flagged);
+static PyObject *call(Launcher *self, PyObject *const *args, Py_ssize_t count, PyObject *names,
+                      const Tensors *known) {
     PyObject *arranged[MAX_ARGUMENTS];
     PyObject *const *values = args;
     Outcome outcome = self->ready ? DONE : DECLINED;
@@ -204,7 +203,7 @@ PyObject *launcher_call(PyObject *object, PyObject *const *args, size_t flagged,
     Batch batch;
     batch.count = batch.used = 0;
     if (outcome == DONE) {
-        outcome = plan_call(self, values, &batch);
+        outcome = plan_call(self, values, known, &batch);
     }
     if (outcome == DONE) {
         outcome = launch(self, &batch);
@@ -213,6 +212,18 @@ PyObject *launcher_call(PyObject *object, PyObject *const *args, size_t flagged,
         Py_RETURN_NONE;
     }
     return outcome == RAISED ? NULL : call_in_python(self, args, count, names);
+}
+
+PyObject *launcher_call(PyObject *object, PyObject *const *args, size_t flagged,
+                        PyObject *names) {
+    return call((Launcher *)object, args, PyVectorcall_NARGS(flagged), names, NULL);
+}
+
+PyObject *kernel_call(PyObject *kernel, PyObject *const *args, Py_ssize_t count, PyObject *names,
+                      const Tensors *known) {
+    return PyVectorcall_Function(kernel) == launcher_call
+               ? call((Launcher *)kernel, args, count, names, known)
+               : PyObject_Vectorcall(kernel, args, (size_t)count, names);
 }
 
 bool launch_setup(void) {

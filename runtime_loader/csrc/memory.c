@@ -117,45 +117,35 @@ static bool good_layout(const Argument *a, uint64_t address, const int64_t *shap
     return good_address(a, address, empty);
 }
 
-static bool bind_exchanged(const Argument *a, TensorReader read, PyObject *value,
-                           uint64_t *slots) {
+static bool read_exchanged(Layout *layout, TensorReader read, PyObject *value) {
     DLTensor t;
-    if (read(value, &t) != 0) {
-        PyErr_Clear();
+    if (read(value, &t) != 0 || t.device_type != DLPACK_ROCM || t.lanes != 1 || t.ndim < 0 ||
+        t.ndim > MAX_RANK || (t.strides == NULL && t.ndim > 0)) {
         return false;
     }
-    if (t.device_type != DLPACK_ROCM || t.device_id != a->ordinal || t.lanes != 1) {
-        return false;
-    }
-    uint16_t code = (uint16_t)(t.code << 8 | t.bits);
+    layout->address = (uint64_t)(uintptr_t)t.data + t.byte_offset;
+    layout->code = (uint16_t)(t.code << 8 | t.bits);
+    layout->dtype = NULL;
+    layout->ordinal = t.device_id;
+    layout->rank = t.ndim;
+    layout->shape = t.shape;
+    layout->strides = t.strides;
+    return true;
+}
+
+static bool good_code(const Argument *a, uint16_t code) {
     bool accepted = false;
     for (int n = 0; n < a->code_count; n++) {
         accepted |= a->codes[n] == code;
     }
-    if (!accepted) {
-        return false;
-    }
-    uint64_t address = (uint64_t)(uintptr_t)t.data + t.byte_offset;
-    if (a->kind == POINTER) {
-        slots[0] = address;
-        return good_address(a, address, true);
-    }
-    if (t.ndim != a->rank || (t.strides == NULL && t.ndim > 0)) {
-        return false;
-    }
-    return good_layout(a, address, t.shape, t.strides, slots);
+    return accepted;
 }
 
-/* Is `value.dtype` accepted? Asks the Python code once for each dtype object. */
-static bool good_dtype(Argument *a, PyObject *value) {
-    PyObject *dtype = PyObject_GetAttr(value, str_dtype);
-    if (dtype == NULL) {
-        return false;
-    }
+/* Is this dtype object accepted? Asks the Python code once for each. */
+static bool good_dtype(Argument *a, PyObject *dtype) {
     int n = 0;
     for (; n < MAX_SEEN_DTYPES && a->seen_dtypes[n] != NULL; n++) {
         if (a->seen_dtypes[n] == dtype) {
-            Py_DECREF(dtype);
             return true;
         }
     }
@@ -172,12 +162,11 @@ static bool good_dtype(Argument *a, PyObject *value) {
     if (good && n < MAX_SEEN_DTYPES) {
         a->seen_dtypes[n] = Py_NewRef(dtype);
     }
-    Py_DECREF(dtype);
     return good;
 }
 
-/* Is `value.device` this kernel's, or an object that does not say? */
-static bool good_device(const Argument *a, PyObject *value) {
+/* The ordinal of `value.device`, where that is a GPU. */
+static bool read_ordinal(PyObject *value, int64_t *ordinal) {
     PyObject *device = PyObject_GetAttr(value, str_device);
     if (device == NULL) {
         return false;
@@ -189,62 +178,82 @@ static bool good_device(const Argument *a, PyObject *value) {
     Py_XDECREF(type);
     if (good) {
         PyObject *index = PyObject_GetAttr(device, str_index);
-        int64_t ordinal;
-        good = index != NULL && as_int64(index, &ordinal) && ordinal == a->ordinal;
+        good = index != NULL && as_int64(index, ordinal);
         Py_XDECREF(index);
     }
     Py_DECREF(device);
     return good;
 }
 
-static bool read_tuple(PyObject *tuple, int rank, int64_t *to) {
-    if (tuple == NULL || !PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != rank) {
-        return false;
-    }
+static bool read_address(PyObject *value, uint64_t *address) {
+    PyObject *pointer = PyObject_CallMethodNoArgs(value, str_data_ptr);
+    bool good = pointer != NULL && as_address(pointer, address);
+    Py_XDECREF(pointer);
+    return good;
+}
+
+/* Takes a reference to a tuple of integers, or NULL; their number, -1 for what is none. */
+static int read_tuple(PyObject *tuple, int64_t *to) {
+    bool good = tuple != NULL && PyTuple_Check(tuple) && PyTuple_GET_SIZE(tuple) <= MAX_RANK;
+    int rank = good ? (int)PyTuple_GET_SIZE(tuple) : -1;
     for (int n = 0; n < rank; n++) {
         if (!as_int64(PyTuple_GET_ITEM(tuple, n), &to[n])) {
-            return false;
+            rank = -1;
         }
     }
-    return true;
+    Py_XDECREF(tuple);
+    return rank;
 }
 
 /* An object of torch's manner: data_ptr(), shape, stride(), dtype, device. */
-static bool bind_torch(Argument *a, PyObject *value, uint64_t *slots) {
-    if (!good_dtype(a, value) || !good_device(a, value)) {
+static bool read_torch(Layout *layout, PyObject *value) {
+    layout->shape = layout->held;
+    layout->strides = layout->held + MAX_RANK;
+    if (!read_ordinal(value, &layout->ordinal) || !read_address(value, &layout->address)) {
         return false;
     }
-    PyObject *pointer = PyObject_CallMethodNoArgs(value, str_data_ptr);
-    uint64_t address = 0;
-    bool good = pointer != NULL && as_address(pointer, &address);
-    Py_XDECREF(pointer);
-    if (!good) {
+    layout->rank = read_tuple(PyObject_GetAttr(value, str_shape), layout->held);
+    if (layout->rank < 0 || read_tuple(PyObject_CallMethodNoArgs(value, str_stride),
+                                       layout->held + MAX_RANK) != layout->rank) {
+        return false;
+    }
+    layout->dtype = PyObject_GetAttr(value, str_dtype);
+    return layout->dtype != NULL;
+}
+
+bool layout_read(Layout *layout, PyObject *value) {
+    TensorReader read = exchange_reader(Py_TYPE(value));
+    return read == NULL ? read_torch(layout, value) : read_exchanged(layout, read, value);
+}
+
+static bool bind_layout(Argument *a, const Layout *layout, uint64_t *slots) {
+    if (layout->ordinal != a->ordinal || !(layout->dtype == NULL ? good_code(a, layout->code)
+                                                                 : good_dtype(a, layout->dtype))) {
         return false;
     }
     if (a->kind == POINTER) {
-        slots[0] = address;
-        return good_address(a, address, true);
+        slots[0] = layout->address;
+        return good_address(a, layout->address, true);
     }
-    int64_t shape[MAX_RANK], strides[MAX_RANK];
-    PyObject *tuple = PyObject_GetAttr(value, str_shape);
-    good = read_tuple(tuple, a->rank, shape);
-    Py_XDECREF(tuple);
-    if (good) {
-        tuple = PyObject_CallMethodNoArgs(value, str_stride);
-        good = read_tuple(tuple, a->rank, strides);
-        Py_XDECREF(tuple);
-    }
-    return good && good_layout(a, address, shape, strides, slots);
+    return layout->rank == a->rank &&
+           good_layout(a, layout->address, layout->shape, layout->strides, slots);
 }
 
-bool memory_bind(Argument *a, PyObject *value, uint64_t *slots) {
+bool memory_bind(Argument *a, PyObject *value, const Tensors *known, uint64_t *slots) {
     if (value == Py_None) {
         slots[0] = 0;
         return a->kind == POINTER;
     }
-    TensorReader read = exchange_reader(Py_TYPE(value));
-    if (read != NULL) {
-        return bind_exchanged(a, read, value, slots);
+    for (uint32_t n = 0; known != NULL && n < known->count; n++) {
+        if (known->values[n] == value) {
+            return bind_layout(a, &known->layouts[n], slots);
+        }
     }
-    return bind_torch(a, value, slots);
+    Layout layout;
+    if (!layout_read(&layout, value)) {
+        return false;
+    }
+    bool good = bind_layout(a, &layout, slots);
+    Py_XDECREF(layout.dtype);
+    return good;
 }

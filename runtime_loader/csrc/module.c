@@ -7,7 +7,7 @@ static PyObject *inherit_vectorcall(PyObject *module, PyObject *type) {
     PyTypeObject *base = PyType_Check(type) ? ((PyTypeObject *)type)->tp_base : NULL;
     if (base == NULL || !(base->tp_flags & Py_TPFLAGS_HAVE_VECTORCALL) ||
         ((PyTypeObject *)type)->tp_call != PyVectorcall_Call) {
-        PyErr_SetString(PyExc_TypeError, "not a plain subclass of a native launcher");
+        PyErr_SetString(PyExc_TypeError, "not a plain subclass of a native callable");
         return NULL;
     }
     ((PyTypeObject *)type)->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
@@ -16,7 +16,7 @@ static PyObject *inherit_vectorcall(PyObject *module, PyObject *type) {
 
 static PyMethodDef methods[] = {
     {"inherit_vectorcall", inherit_vectorcall, METH_O,
-     "Let instances of a subclass of Launcher be called as fast as those of Launcher."},
+     "Let instances of a subclass of Launcher or Selection be called as fast as theirs."},
     {"tick", launcher_tick, METH_NOARGS, "The number of a call that launches, counted here too."},
     {NULL, NULL, 0, NULL},
 };
@@ -38,7 +38,7 @@ PyMODINIT_FUNC PyInit__native(void) {
                                      MAX_INSTRUCTIONS, "launches", MAX_SITES, "kernarg",
                                      MAX_KERNARG, "arguments", MAX_ARGUMENTS);
     if (limits == NULL || PyModule_AddObject(module, "LIMITS", limits) != 0 ||
-        !arguments_setup() || !launcher_setup(module)) {
+        !arguments_setup() || !launcher_setup(module) || !selection_setup(module)) {
         Py_DECREF(module);
         return NULL;
     }

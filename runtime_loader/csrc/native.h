@@ -97,6 +97,32 @@ typedef int (*TensorReader)(void *object, DLTensor *tensor);
 /* The type's own reader, or NULL when it offers none. */
 TensorReader exchange_reader(PyTypeObject *type);
 
+/* --- memory.c: arguments that are tensors or pointers --- */
+
+/* Where a tensor is and how it lies; `shape` and `strides` (in elements) are the tensor's own, or
+ * in `held`. Its dtype is DLPack's `code` and bits or, unless NULL, an object, to be released. */
+typedef struct {
+    uint64_t address;
+    uint16_t code;
+    PyObject *dtype;
+    int64_t ordinal;
+    int rank;
+    const int64_t *shape, *strides;
+    int64_t held[2 * MAX_RANK];
+} Layout;
+
+/* What was read of the tensors of a call. */
+#define MAX_READ 16
+typedef struct {
+    uint32_t count;
+    PyObject *values[MAX_READ];
+    Layout layouts[MAX_READ];
+} Tensors;
+
+/* By whichever protocol the object has. False, perhaps with an exception set, for what is on no
+ * device of ours, or lies as no argument does. */
+bool layout_read(Layout *layout, PyObject *value);
+
 /* --- arguments.c: one launch argument to its slots --- */
 
 typedef enum {
@@ -134,8 +160,10 @@ bool arguments_setup(void);
 bool argument_read(Argument *argument, PyObject *description);
 void argument_clear(Argument *argument);
 int argument_visit(Argument *argument, visitproc visit, void *arg);
-/* Writes the argument's slots into `values`: DONE, or RAISED by the Python binder. */
-Outcome argument_bind(Argument *argument, PyObject *value, uint64_t *values);
+/* Writes the argument's slots into `values`: DONE, or RAISED by the Python binder. `known` tensors
+ * (or NULL) are not read again. */
+Outcome argument_bind(Argument *argument, PyObject *value, const Tensors *known,
+                      uint64_t *values);
 /* The same for a C integer, without the GIL. False for what the Python code must judge. */
 bool argument_takes_int64(const Argument *argument);
 bool argument_bind_int64(const Argument *argument, int64_t value, uint64_t *values);
@@ -181,14 +209,55 @@ static inline bool bind_address(const Argument *a, uint64_t address, uint64_t *s
            good_address(a, address, a->kind == POINTER || a->empty_when_raw);
 }
 
-/* --- memory.c: arguments that are tensors or pointers --- */
+/* --- memory.c again --- */
 
 bool memory_setup(void);
 /* Takes the details of an argument; false with an exception set. */
 bool memory_read(Argument *argument, PyObject *details);
 /* A value that is no int. False, perhaps with an exception set, for what the Python binder must
  * judge. */
-bool memory_bind(Argument *argument, PyObject *value, uint64_t *slots);
+bool memory_bind(Argument *argument, PyObject *value, const Tensors *known, uint64_t *slots);
+
+/* --- key.c: what is read of a call to find its kernel --- */
+
+#define MAX_LEAVES (2 * MAX_RANK)
+#define MAX_DTYPES 16
+
+typedef enum { READ_TYPE, READ_VALUE, READ_MEMORY } ReaderKind;
+
+typedef struct {
+    bool of_strides;
+    uint8_t axis;
+    int64_t divisor; /* 0: all of it matters */
+} Leaf;
+
+/* Reads one argument. `whole` adds what only candidates differ in: dtype, place, rank, alignment. */
+typedef struct {
+    ReaderKind kind;
+    bool whole;
+    uint8_t leaf_count, words;
+    uint32_t place;
+    uint64_t mask;
+    Leaf leaves[MAX_LEAVES];
+} Reader;
+
+/* Dtype objects that were met; their places are their numbers. */
+typedef struct {
+    PyObject *objects[MAX_DTYPES];
+} Dtypes;
+
+/* Takes (kind, place, whole, mask, leaves) for a call with so many arguments; false with an
+ * exception set. */
+bool reader_read(Reader *reader, PyObject *description, Py_ssize_t arguments);
+/* Writes the words of all readers, and the tensors that it reads; `all` has the names of the
+ * arguments in order. False, perhaps with an exception set, for what the Python code must read. */
+bool key_make(const Reader *readers, uint32_t reader_count, PyObject *all, Dtypes *dtypes,
+              PyObject *const *args, Py_ssize_t count, PyObject *names, uint64_t *key,
+              Tensors *tensors);
+
+/* --- selection.c: the type of operators --- */
+
+bool selection_setup(PyObject *module);
 
 /* --- launch.c: calls --- */
 
@@ -227,10 +296,14 @@ extern unsigned fork_generation;
 bool launch_setup(void);
 PyObject *launcher_call(PyObject *launcher, PyObject *const *args, size_t flagged,
                         PyObject *names);
+/* The same of any kernel, for a call some of whose tensors are `known`. */
+PyObject *kernel_call(PyObject *kernel, PyObject *const *args, Py_ssize_t count, PyObject *names,
+                      const Tensors *known);
 /* Adds a call to the batch, by its slots (in values that the program has started with) or by all of its arguments; what is not DONE adds
  * nothing. The first needs no GIL. */
 Outcome plan_slots(const Launcher *launcher, uint64_t *slots, Batch *batch);
-Outcome plan_call(Launcher *launcher, PyObject *const *values, Batch *batch);
+Outcome plan_call(Launcher *launcher, PyObject *const *values, const Tensors *known,
+                  Batch *batch);
 /* Makes the launches; HIP's error for the first that fails, whose number `failed` then holds.
  * Needs no GIL. */
 int launch_batch(const Launcher *launcher, const Batch *batch, uint32_t *failed);

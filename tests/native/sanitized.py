@@ -22,6 +22,8 @@ TESTS = (
     "tests/launch/test_launch.py",
     "tests/launch/test_graphs.py",
     "tests/launch/test_threads.py",
+    "tests/launch/test_op.py",
+    "tests/launch/test_op_keys.py",
 )
 FLAGS = (
     *("-std=gnu11", "-O1", "-g", "-fno-omit-frame-pointer", "-shared", "-fPIC"),
