@@ -1,22 +1,25 @@
-"""Builds among others, with sources and disks that fail them, and clocks that are wrong."""
+"""Builds among others, with too little memory, sources and disks that fail, and wrong clocks."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flyc_cli.build.outcomes import COMPILED, SAME_INPUT
+from flyc_cli.build.supervisor import StoreWarning
 from flyc_cli.store.files import Store
 from flyc_cli.store.upkeep import verify
-from tests.store.project import build, codes, origins, write_manifest
+from tests.store.project import build, codes, origins, write_kernel, write_manifest
 from tests.store.test_build_faults import PLAINS, ROOT, started
 
 pytestmark = pytest.mark.compile
@@ -45,6 +48,123 @@ def test_a_full_disk_for_the_bundle(project: Path, tmp_path: Path, small_disk: P
     built = build(manifest, Store(store))
     assert set(origins(built).values()) == {SAME_INPUT}
     assert codes(built) == codes(build(manifest, None))
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Callable[[], Path]]:
+    """A file system, which is returned and cannot be written from then on."""
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "none", mount], check=False).returncode:
+        pytest.skip("mounting a file system takes privileges")
+
+    def seal() -> Path:
+        subprocess.run(["mount", "-o", "remount,ro", mount], check=True)
+        return mount
+
+    yield seal
+    subprocess.run(["umount", mount], check=True)
+
+
+def test_a_store_on_a_read_only_file_system(
+    project: Path, tmp_path: Path, read_only: Callable[[], Path]
+) -> None:
+    manifest = write_manifest(project, PLAINS)
+    first = codes(build(manifest, Store(tmp_path / "mount")))
+    store = Store(read_only())
+    assert set(origins(build(manifest, store)).values()) == {SAME_INPUT}
+    path = project / "plain0.py"
+    path.write_text(path.read_text().replace("return ", "return 100 + ", 1))
+    with pytest.warns(StoreWarning, match="Read-only file system"):
+        edited = build(manifest, store)
+    assert origins(edited) == {"plain0": COMPILED, "plain1": SAME_INPUT, "plain2": SAME_INPUT}
+    assert codes(edited)["plain0"] != first["plain0"]
+    run = run_flyc(manifest, tmp_path / "out", store.root)
+    assert run.returncode == 0, run.stderr
+    assert run.stderr.count("cannot be written") == 1
+
+
+@pytest.fixture
+def little_memory() -> Iterator[Path]:
+    """A control group of 1.5 GB."""
+    for root, limit in (("memory", "memory.limit_in_bytes"), ("", "memory.max")):
+        group = Path("/sys/fs/cgroup", root, f"flyc-test-{os.getpid()}")
+        try:
+            group.mkdir()
+            (group / limit).write_text(str(3 << 29))
+        except OSError:
+            with contextlib.suppress(OSError):
+                group.rmdir()
+            continue
+        yield group
+        for _ in range(50):
+            with contextlib.suppress(OSError):
+                group.rmdir()
+                return
+            time.sleep(0.1)
+    else:
+        pytest.skip("making a control group takes privileges")
+
+
+def test_memory_that_is_all_used_up(project: Path, tmp_path: Path, little_memory: Path) -> None:
+    """Without a limit of its own, by one kernel: the others are built."""
+    grows = "def value():\n    held = []\n    while True:\n        held.append(b'1' * (1 << 24))\n"
+    write_kernel(project, "grows", grows)
+    manifest, store = write_manifest(project, ["grows", *PLAINS]), tmp_path / "store"
+    command = [
+        sys.executable,
+        "-m",
+        "flyc_cli",
+        "build",
+        str(manifest),
+        "-o",
+        str(tmp_path / "out"),
+    ]
+    inside = f'echo $$ > {little_memory}/cgroup.procs && exec "$@"'
+    run = subprocess.run(
+        ["sh", "-c", inside, "sh", *command, "--cache-dir", str(store), "-j", "2"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 1, run.stderr
+    assert "Traceback" not in run.stderr
+    assert "grows() for gfx942" in run.stderr
+    assert "SIGKILL" in run.stderr
+    assert "memory" in run.stderr
+    assert set(origins(build(write_manifest(project, PLAINS), Store(store))).values()) == {
+        SAME_INPUT
+    }
+
+
+def processes_with(text: str) -> list[int]:
+    """The pids of those whose environment has it."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if text.encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
+def test_a_build_that_is_killed_at_any_time(project: Path, tmp_path: Path) -> None:
+    """Again and again, on one store. No process is left, and the next build equals a clean one."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    delays = random.Random(seed)
+    manifest, store = write_manifest(project, PLAINS), tmp_path / "store"
+    for number in range(4):
+        run = started(manifest, store, tmp_path / f"log{number}")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run.wait(delays.uniform(0.1, 4))
+        run.kill()
+        run.wait()
+    deadline = time.monotonic() + 30
+    while processes_with(str(store)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert processes_with(str(store)) == []
+    built = build(manifest, Store(store))
+    assert codes(built) == codes(build(manifest, None))
+    assert not verify(Store(store)).damaged
+    assert set(origins(build(manifest, Store(store))).values()) == {SAME_INPUT}
 
 
 def test_sources_that_cannot_be_read(project: Path, tmp_path: Path) -> None:
