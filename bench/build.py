@@ -1,6 +1,6 @@
 """How fast builds are: cold, unchanged, after edits, and as they grow; ratios in one run.
 
-python -m bench.build [--kernels N] [--unchanged N] [--jobs N]
+python -m bench.build [--kernels N] [--unchanged N] [--jobs N] [--json]
 
 The kernels are those of the samples for one target, and N small specialisations of one launcher,
 compiled by flyc, by FlyDSL's own COMPILE_ONLY loop in one process, and by a pool of processes that
@@ -65,40 +65,58 @@ def main() -> None:
     options.add_argument("--kernels", type=int, default=60)
     options.add_argument("--unchanged", type=int, default=1000)
     options.add_argument("--jobs", type=int, default=2)
+    options.add_argument("--json", action="store_true")
     options.add_argument("--compile-alone", metavar="MANIFEST", help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.compile_alone:
         compile_alone(Path(chosen.compile_alone), 0, 1)
         return
+    table = Table(as_json=chosen.json)
     with tempfile.TemporaryDirectory() as scratch:
-        measure(Path(scratch), chosen.kernels, chosen.unchanged, chosen.jobs)
+        measure(table, Path(scratch), chosen.kernels, chosen.unchanged, chosen.jobs)
 
 
-def measure(scratch: Path, kernels: int, unchanged: int, jobs: int) -> None:
-    """Print a line for each measurement."""
-    cold_build("cold build of the samples", samples(scratch), scratch, jobs)
+class Table:
+    """Prints a line for each measurement: seconds, and what they are compared with."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def row(self, what: str, specialisations: int, seconds: float, **others: float) -> None:
+        """`others` are ratios, times or sizes by name; a name ends with its unit."""
+        if self._as_json:
+            numbers = {"what": what, "specialisations": specialisations, "seconds": seconds}
+            print(json.dumps(numbers | others), flush=True)
+            return
+        shown = ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in others.items())
+        print(f"  {what:38} {specialisations:5}  {seconds:7.2f} s   {shown}", flush=True)
+
+
+def measure(table: Table, scratch: Path, kernels: int, unchanged: int, jobs: int) -> None:
+    """All measurements."""
+    cold_build(table, "cold build of the samples", samples(scratch), scratch, jobs)
     project = lay_out(scratch / "project", kernels)
-    cold = cold_build("cold build of small kernels", project, scratch, jobs)
+    cold = cold_build(table, "cold build of small kernels", project, scratch, jobs)
     helper = project / "helper.py"
     helper.write_text(f"# Edited.\n{HELPER}")
     commented, _ = flyc_build(project, scratch, jobs)
-    row("a comment edited", kernels, commented, f"{cold / commented:.2f} x the cold build")
+    table.row("a comment edited", kernels, commented, times_cold=cold / commented)
     helper.write_text(HELPER.replace("1.0", "2.0"))
     changed, _ = flyc_build(project, scratch, jobs)
-    row("a helper's meaning edited", kernels, changed, f"{cold / changed:.2f} x the cold build")
+    table.row("a helper's meaning edited", kernels, changed, times_cold=cold / changed)
     for count in (10, 100):
         grown = lay_out(scratch / f"grown{count}", count)
         seconds, _ = flyc_build(grown, scratch, jobs, scratch / f"store{count}")
-        row("cold build", count, seconds, f"{1000 * seconds / count:.0f} ms each")
+        table.row("cold build", count, seconds, each_ms=1000 * seconds / count)
     many = lay_out(scratch / "many", unchanged)
     fill(many, scratch / "filled")
     seconds, memory = flyc_build(many, scratch, jobs, scratch / "filled")
-    row("all in the store (copied from one)", unchanged, seconds, f"{memory:.0f} MB")
+    table.row("all in the store (copied from one)", unchanged, seconds, memory_mb=memory)
     seconds, memory = flyc_build(many, scratch, jobs, scratch / "filled")
-    row("unchanged since the bundle was written", unchanged, seconds, f"{memory:.0f} MB")
+    table.row("unchanged since the bundle was written", unchanged, seconds, memory_mb=memory)
 
 
-def cold_build(what: str, project: Path, scratch: Path, jobs: int) -> float:
+def cold_build(table: Table, what: str, project: Path, scratch: Path, jobs: int) -> float:
     """Compare the three ways to build a project that nobody has built; flyc's seconds."""
     manifest = project / "manifest.yaml"
     environment = with_toolkit(scratch)
@@ -109,8 +127,10 @@ def cold_build(what: str, project: Path, scratch: Path, jobs: int) -> float:
     pooled = time.perf_counter() - began
     cold, _ = flyc_build(project, scratch, jobs)
     number = len(requests_of(manifest))
-    row(what, number, cold, f"{alone / cold:.2f} x FlyDSL's loop ({alone:.2f} s), "
-        f"{pooled / cold:.2f} x a pool of processes ({pooled:.2f} s)")  # fmt: skip
+    table.row(
+        what, number, cold, times_flydsl=alone / cold, flydsl_s=alone,
+        times_pool=pooled / cold, pool_s=pooled,
+    )  # fmt: skip
     return cold
 
 
@@ -138,10 +158,6 @@ def lay_out(project: Path, kernels: int) -> Path:
     degrees = ", ".join(map(str, range(1, kernels + 1)))
     (project / "manifest.yaml").write_text(MANIFEST.format(degrees=degrees))
     return project
-
-
-def row(what: str, number: int, seconds: float, remark: str) -> None:
-    print(f"  {what:38} {number:5}  {seconds:7.2f} s   {remark}", flush=True)
 
 
 def timed(command: list[str], environment: dict[str, str]) -> float:

@@ -200,7 +200,8 @@ def open_artifacts(
         return Artifacts(storage, toolchain, environment)
     cache = RemoteCache(remote)
     shared = Layers(storage, cache, shared_first=True)
-    return Artifacts(Layers(storage, cache), toolchain, environment, shared)
+    layers = Layers(storage, cache, fetched=shared.fetched)
+    return Artifacts(layers, toolchain, environment, shared, shared.fetched)
 
 
 def build(

@@ -20,9 +20,9 @@ from runtime_loader.specialisation import Specialisation
 
 _STDERR_TAIL = 2000
 
-# Where a built specialisation comes from: this build, or an earlier one with the same input, or
-# one that lowered the same module.
-COMPILED, SAME_INPUT, SAME_MODULE = "compiled", "same input", "same module"
+# Where a built specialisation comes from: this build, or an earlier one with the same input (here,
+# or on a machine that shares a cache), or one that lowered the same module.
+COMPILED, SAME_INPUT, SHARED, SAME_MODULE = "compiled", "same input", "remote cache", "same module"
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Built:
     """A specialisation that was built. `seconds` per stage and `memory` (KiB) are for reports.
 
     `request` has the kernel name and the parameters of the specialisation; `entry` is the kernel
-    of the manifest that asked for it. `origin` is COMPILED, SAME_INPUT or SAME_MODULE; if it is
-    SAME_INPUT, `seconds` and `memory` are those of the build that made it. `interval` is when its
-    worker ran, in seconds since the build began; None if none did.
+    of the manifest that asked for it. `origin` is COMPILED, SAME_INPUT, SHARED or SAME_MODULE; if
+    no worker ran (SAME_INPUT, SHARED), `seconds` and `memory` are those of the build that made it.
+    `interval` is when its worker ran, in seconds since the build began; None if none did.
     """
 
     request: Request
@@ -129,7 +129,7 @@ def read_finished(job: Job, status: int, memory: int) -> Finished:
     )
 
 
-def found_again(request: Request, artifact: Artifact) -> Built:
+def found_again(request: Request, artifact: Artifact, *, fetched: bool) -> Built:
     """What an earlier build made of `request`. Raises `BundleError` if it is not a sound one."""
     named = replace(request, kernel=artifact.kernel, params=artifact.params)
     return Built(
@@ -141,7 +141,7 @@ def found_again(request: Request, artifact: Artifact) -> Built:
         seconds=artifact.seconds,
         memory=artifact.memory,
         entry=request.kernel,
-        origin=SAME_INPUT,
+        origin=SHARED if fetched else SAME_INPUT,
     )
 
 

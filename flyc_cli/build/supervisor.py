@@ -188,7 +188,9 @@ class Run:
         if artifact is None:
             return False
         try:
-            built = found_again(job.request, artifact)
+            code_object = artifact.specialisation["code_object"]
+            fetched = code_object in self._artifacts.fetched
+            built = found_again(job.request, artifact, fetched=fetched)
         except BundleError:
             return False
         self._add_parts(number, artifact.parts)

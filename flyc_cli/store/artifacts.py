@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +82,7 @@ class Earlier:
 
 class Artifacts:
     """The artifacts in `storage` that this toolchain makes. Reads give None for what is not there;
-    writes raise `OSError`."""
+    writes raise `OSError`. `fetched` are the SHA-256 of blobs that came from another machine."""
 
     def __init__(
         self,
@@ -90,9 +90,11 @@ class Artifacts:
         toolchain: ToolchainIdentity,
         environment: Mapping[str, str],
         shared: Storage | None = None,
+        fetched: Set[str] = frozenset(),
     ) -> None:
         self.storage = storage
         self.shared = shared
+        self.fetched = fetched
         self.toolchain = toolchain
         self.states = States(environment)
         self._lists: dict[str, tuple[Dependency, ...] | None] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flyc_cli.store.files import Store
 from flyc_cli.store.remote import RemoteCache
@@ -14,17 +14,20 @@ class Layers:
     """A `Storage`: what is read is looked for here first and kept here; what is kept goes to both.
 
     `shared_first`: records are those of the remote, which others may have changed since.
+    `fetched` gets the SHA-256 of each blob that came from the remote.
     """
 
     local: Store
     remote: RemoteCache
     shared_first: bool = False
+    fetched: set[str] = field(default_factory=set)
 
     def blob(self, sha256: str) -> bytes | None:
         data = self.local.blob(sha256)
         if data is None:
             data = self.remote.blob(sha256)
             if data is not None:
+                self.fetched.add(sha256)
                 with contextlib.suppress(OSError):
                     self.local.put_blob(data)
         return data

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from flyc_cli.build.build import Workers, build
-from flyc_cli.build.outcomes import COMPILED, SAME_INPUT
+from flyc_cli.build.outcomes import COMPILED, SAME_INPUT, SHARED
 from flyc_cli.store.files import Store
 from flyc_cli.store.remote import Remote, RemoteCache, RemoteCacheWarning
 from tests.store import project
@@ -148,7 +148,7 @@ def test_what_one_machine_built_another_takes(nginx: Nginx, tmp_path: Path) -> N
     # Another checkout, and an empty store.
     other = _project(tmp_path / "there" / "here")
     origins, again = on_machine(other, tmp_path / "b", remote)
-    assert set(origins.values()) == {SAME_INPUT}
+    assert set(origins.values()) == {SHARED}
     assert again == code
     # From then on without asking.
     seen = (nginx.root / "access").read_text().count("\n")
@@ -169,7 +169,7 @@ def test_what_others_built_since_is_found_beside_what_is_here(nginx: Nginx, tmp_
     assert COMPILED in on_machine(first, tmp_path / "a", remote)[0].values()
     for name in ("helper.py", "other_helper.py"):
         shutil.copy(helper.parent / name, second.parent / "lib" / name)
-    assert set(on_machine(second, tmp_path / "b", remote)[0].values()) == {SAME_INPUT}
+    assert set(on_machine(second, tmp_path / "b", remote)[0].values()) == {SAME_INPUT, SHARED}
 
 
 def test_damage_over_there_is_never_used(nginx: Nginx, tmp_path: Path) -> None:
