@@ -90,6 +90,12 @@ def run_passes(module: Any, stage: Stage) -> None:
         raise LoweringError(stage.name, f"this MLIR has no such pass: {error}") from None
 
 
+def parse_nothing() -> None:
+    """Make a context with all its dialects, and let it go."""
+    with ir.Context(), ir.Location.unknown():
+        ir.Module.parse("module {}")
+
+
 def binary_stage(name: str, format_: str, toolkit: str) -> Stage:
     """The final stage: `format_` is `fatbin` for a code object, `isa` for assembly text."""
     return Stage(name, f'{_TO_BINARY}{{format={format_} opts="" toolkit="{toolkit}"}}')

@@ -12,11 +12,13 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import io
 import os
 import resource
 import signal
 import socket
 import sys
+import tokenize
 import traceback
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -63,6 +65,7 @@ def main() -> None:
     if lack:
         connection.send(("unsupported", lack))
         return
+    _warm_up()
     recorder.imported(before)
     # What is there is there for good: a collection in a child would only copy its pages.
     gc.collect()
@@ -88,6 +91,14 @@ def _import_compiler(mode: str) -> None:
     for name in _OFTEN_IMPORTED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+
+
+def _warm_up() -> None:
+    """Do once what every job would do anew: it finds the tokenizer's pattern, and MLIR's pages."""
+    from mlir_passes.pipeline import parse_nothing
+
+    list(tokenize.generate_tokens(io.StringIO("nothing").readline))
+    parse_nothing()
 
 
 def _lack_of_seams() -> str | None:

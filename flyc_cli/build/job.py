@@ -4,7 +4,7 @@ A request may turn out to stand for several specialisations (a captured call tha
 launchers, a tuned kernel with several configurations). Then each is a job of its own: the first
 builds part 0 and says how many parts there are.
 
-Files of a job's directory: `stderr` (what was printed), `stage` (the last stage entered),
+Files of a job's directory: `stderr` (what was printed), `stage` (the last stage entered, padded),
 `places.json` (what an error of LLVM can be about), then `outcome.json` and, after a success,
 `code_object`, `specialisation.json` and `stages.json`. They are complete once `outcome.json`
 exists, which is written last.
@@ -122,8 +122,10 @@ def _build(job: Job, part: Part, log: Any, recorder: Recorder, reuse: _Reuse) ->
 
     request = job.request
 
+    stage_file = os.open(job.directory / "stage", os.O_WRONLY | os.O_CREAT)
+
     def enter(stage: str) -> None:
-        _write(job.directory / "stage", stage)
+        os.pwrite(stage_file, f"{stage:80}".encode(), 0)
 
     def note_places(places: Places) -> None:
         _write(job.directory / "places.json", json.dumps(places.to_json()))
