@@ -185,6 +185,7 @@ def worker(scratch: Path) -> dict[str, Any]:
     contest.surround("fallback, torch tensors", plain_tensors_on_gpu)
     contest.add("fallback, raw pointers", pointers_in_python, *addresses, *numbers, calls=few)
     hip_python(contest, few)
+    triton(contest, device, plain, few)
     by_ctypes(contest, library, few)
     contest.add_measure("C loop", c_loop(scratch, library, many * 10))
     table = contest.rounds(ROUNDS)
@@ -233,6 +234,19 @@ def hip_python(contest: Contest, calls: int) -> None:
         hip.hipModuleLaunchKernel(1, rows, 1, 1, 256, 1, 1, 0, None, None, address)
 
     contest.add("hip-python, ready buffer", launch, 64, calls=calls)
+
+
+def triton(contest: Contest, device: Any, tensors: list[Any], calls: int) -> None:
+    """Triton's full dispatch of a kernel with the same arguments, where it is installed."""
+    try:
+        module = importlib.import_module("bench.triton_rmsnorm")
+    except ImportError:
+        return
+    for tensor in tensors:  # it asks HIP for each address
+        device.check("hipHostRegister", tensor.data_ptr(), tensor.nbytes, 0)
+    library = str(Path(os.environ["LD_LIBRARY_PATH"]) / "libamdhip64.so")
+    launch = module.dispatch(TARGET, N, library)
+    contest.add("Triton", launch, *tensors, 64, 1e-5, calls=calls)
 
 
 def by_ctypes(contest: Contest, library: ctypes.CDLL, calls: int) -> None:

@@ -74,6 +74,27 @@ def test_target_name_stands_where_each_properties_layout_has_it(device: HipTestD
     assert old.raw[396:].split(b"\0")[0] == b"gfx942:sramecc+:xnack-"
 
 
+def test_functions_by_name(device: HipTestDevice, hip_library: Path) -> None:
+    """As they are in a version of HIP: properties have another layout since 6.0."""
+    library = ctypes.CDLL(str(hip_library))
+    function, found = ctypes.c_void_p(), c_int(7)
+
+    def look(name: bytes, version: int) -> int:
+        arguments = (name, byref(function), version, ctypes.c_uint64(0), byref(found))
+        return device.call("hipGetProcAddress", *arguments)
+
+    for name, version, wanted in (
+        ("hipModuleLaunchKernel", 60300000, "hipModuleLaunchKernel"),
+        ("hipGetDeviceProperties", 60300000, "hipGetDevicePropertiesR0600"),
+        ("hipGetDeviceProperties", 507, "hipGetDeviceProperties"),
+    ):
+        assert look(name.encode(), version) == 0
+        assert function.value == ctypes.cast(getattr(library, wanted), ctypes.c_void_p).value
+        assert found.value == 0
+    assert look(b"hipNoSuchThing", 60300000) == 500
+    assert (function.value, found.value) == (None, 1)
+
+
 def test_attributes_differ_by_target(device: HipTestDevice) -> None:
     warp_size, lds_per_block, max_threads = 87, 74, 56
     device.configure("gfx950", "gfx1100")

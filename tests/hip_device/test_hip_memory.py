@@ -88,6 +88,14 @@ def test_pointers_know_their_device_and_range(device: HipTestDevice) -> None:
     device.check("hipPointerGetAttributes", byref(attributes), pointer + 40)
     assert (attributes.type, attributes.device) == (2, 1)
     assert attributes.device_pointer == pointer + 40
+    one = c_void_p()
+    for number, wanted in ((2, 2), (3, pointer + 40), (9, 1)):
+        one.value = 0
+        device.check("hipPointerGetAttribute", byref(one), number, c_void_p(pointer + 40))
+        assert one.value == wanted
+    assert device.call("hipPointerGetAttribute", byref(one), 4, c_void_p(pointer)) == 1
+    assert device.call("hipPointerGetAttribute", byref(one), 3, c_void_p(pointer + 100)) == 1
+    assert device.call("hipPointerGetAttribute", byref(one), 5, c_void_p(pointer)) == 801
     base, size = c_void_p(), c_size_t()
     device.check("hipMemGetAddressRange", byref(base), byref(size), pointer + 99)
     assert (base.value, size.value) == (pointer, 100)

@@ -1,4 +1,6 @@
 /* The devices: their targets, sizes and properties, and each thread's current device. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -360,6 +362,28 @@ static hipError_t get_version(int *version) {
     return hipSuccess;
 }
 
+/* The function of that name as a version of HIP has it: since 6.0 properties have another layout. */
+static hipError_t find_function(const char *name, void **function, int version,
+                                hipDriverProcAddressQueryResult *found) {
+    Dl_info own;
+    if (name == NULL || function == NULL || dladdr((void *)find_function, &own) == 0) {
+        return hipErrorInvalidValue;
+    }
+    if (version >= 600 && strcmp(name, "hipGetDeviceProperties") == 0) {
+        name = "hipGetDevicePropertiesR0600";
+    }
+    void *library = dlopen(own.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    *function = library == NULL ? NULL : dlsym(library, name);
+    if (library != NULL) {
+        dlclose(library); /* this code runs in it, so it stays */
+    }
+    if (found != NULL) {
+        *found = *function == NULL ? HIP_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND
+                                   : HIP_GET_PROC_ADDRESS_SUCCESS;
+    }
+    return *function == NULL ? hipErrorNotFound : hipSuccess;
+}
+
 static hipError_t check_peer(int *possible, int device, int peer) {
     if (possible == NULL) {
         return hipErrorInvalidValue;
@@ -474,6 +498,12 @@ HIP_EXPORT hipError_t hipMemGetInfo(size_t *available, size_t *total) {
 HIP_EXPORT hipError_t hipRuntimeGetVersion(int *version) { API_CALL(get_version(version)); }
 
 HIP_EXPORT hipError_t hipDriverGetVersion(int *version) { API_CALL(get_version(version)); }
+
+HIP_EXPORT hipError_t hipGetProcAddress(const char *name, void **function, int version,
+                                        uint64_t flags, hipDriverProcAddressQueryResult *found) {
+    (void)flags;
+    API_CALL(find_function(name, function, version, found));
+}
 
 HIP_EXPORT hipError_t hipDeviceCanAccessPeer(int *possible, int device, int peer) {
     API_CALL(check_peer(possible, device, peer));

@@ -106,6 +106,19 @@ typedef struct {
     unsigned allocationFlags;
 } hipPointerAttribute_t;
 
+enum {
+    HIP_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
+    HIP_POINTER_ATTRIBUTE_DEVICE_POINTER = 3,
+    HIP_POINTER_ATTRIBUTE_HOST_POINTER = 4,
+    HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
+};
+
+typedef enum {
+    HIP_GET_PROC_ADDRESS_SUCCESS = 0,
+    HIP_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND = 1,
+    HIP_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT = 2,
+} hipDriverProcAddressQueryResult;
+
 typedef enum {
     hipStreamCaptureModeGlobal = 0,
     hipStreamCaptureModeThreadLocal = 1,

@@ -238,6 +238,26 @@ static hipError_t pointer_attributes(hipPointerAttribute_t *attributes, const vo
     return hipSuccess;
 }
 
+/* One of them alone; the others of hip_runtime_api.h's are not known here. */
+static hipError_t pointer_attribute(void *value, int attribute, const void *pointer) {
+    hipPointerAttribute_t all;
+    hipError_t error = value == NULL ? hipErrorInvalidValue : pointer_attributes(&all, pointer);
+    if (error != hipSuccess) {
+        return error;
+    }
+    switch (attribute) {
+    case HIP_POINTER_ATTRIBUTE_MEMORY_TYPE: *(unsigned *)value = all.type; return hipSuccess;
+    case HIP_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        *(void **)value = all.devicePointer;
+        return hipSuccess;
+    case HIP_POINTER_ATTRIBUTE_HOST_POINTER:
+        *(void **)value = all.hostPointer;
+        return all.hostPointer == NULL ? hipErrorInvalidValue : hipSuccess;
+    case HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)value = all.device; return hipSuccess;
+    default: return hipErrorNotSupported;
+    }
+}
+
 static hipError_t address_range(hipDeviceptr_t *base, size_t *size, hipDeviceptr_t pointer) {
     const Allocation *found = find(pointer);
     if (found == NULL) {
@@ -350,6 +370,10 @@ HIP_EXPORT hipError_t hipHostGetDevicePointer(void **device, void *host, unsigne
 HIP_EXPORT hipError_t hipPointerGetAttributes(hipPointerAttribute_t *attributes,
                                               const void *pointer) {
     API_CALL(pointer_attributes(attributes, pointer));
+}
+
+HIP_EXPORT hipError_t hipPointerGetAttribute(void *value, int attribute, hipDeviceptr_t pointer) {
+    API_CALL(pointer_attribute(value, attribute, pointer));
 }
 
 HIP_EXPORT hipError_t hipMemGetAddressRange(hipDeviceptr_t *base, size_t *size,
