@@ -158,11 +158,14 @@ def _flat_access(form: Form) -> tuple[Load, Store]:
             return w.around.memory.load(address, _active(w), width, count)
         low = address & np.uint64(0xFFFFFFFF)
         result = w.around.memory.load(address, w.exec & ~shared & ~private, width, count)
-        with _Lanes(w, shared):
-            parts = w.around.lds.load(w, low, width, count, place)
-        result = [np.where(shared, p, r) for p, r in zip(parts, result, strict=True)]
-        parts = _scratch_load(w, low.astype(np.int64), private, width, count)
-        return [np.where(private, p, r) for p, r in zip(parts, result, strict=True)]
+        if shared.any():
+            with _Lanes(w, shared):
+                parts = w.around.lds.load(w, low, width, count, place)
+            result = [np.where(shared, p, r) for p, r in zip(parts, result, strict=True)]
+        if private.any():
+            parts = _scratch_load(w, low.astype(np.int64), private, width, count)
+            result = [np.where(private, p, r) for p, r in zip(parts, result, strict=True)]
+        return result
 
     def store(w: Waves, width: int, words: list[Array]) -> None:
         address = addresses(w)
