@@ -1,4 +1,4 @@
-"""Packed instructions (VOP3P) and conversions of 8-bit floats: several numbers to a register."""
+"""Packed instructions (VOP3P): several numbers to a register."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from tests.hip_device.interpreter.operands import (
     source_codes,
     store_half,
     store_register,
-    vector_source,
 )
-from tests.hip_device.interpreter.small_floats import SmallFloat, small_float
 from tests.hip_device.interpreter.state import Step, Waves
 from tests.hip_device.interpreter.values import (
     BF16,
@@ -305,80 +303,3 @@ _BUILDERS: dict[str, Callable[[Form], Step]] = {
         _dot_integer,
     ),
 }  # fmt: skip
-
-
-# 8-bit floats
-
-
-def build_conversion(form: Form) -> Step | None:
-    """Conversions from and to 8-bit floats; None for everything else."""
-    name = form.inst.name
-    for kind in ("fp8", "bf8"):
-        numbers = small_float(kind, form.processor.ocp_fp8)
-        builder = {
-            f"v_cvt_f32_{kind}": _from_octet,
-            f"v_cvt_pk_f32_{kind}": _from_octets,
-            f"v_cvt_pk_{kind}_f32": _to_octets,
-            f"v_cvt_sr_{kind}_f32": _to_octet_stochastic,
-        }.get(name)
-        if builder is not None:
-            return builder(form, numbers)
-    return None
-
-
-def _selected(form: Form, unit: int) -> tuple[Read, int]:
-    """The operand's bits and the bit position of the part that the encoding selects."""
-    inst = form.inst
-    code = source_codes(form)[0]
-    read = register_source(form, code, U32)
-    if inst.variant == "SDWA":
-        select = inst.get("src0_sel")
-        first = 0 if unit == 8 else 4
-        if not first <= select < first + 32 // unit:
-            raise form.unsupported(f"SDWA selection {select}")
-        return read, (select - first) * unit
-    if inst.encoding != "VOP3":
-        return read, 0
-    opsel = inst.get("opsel")
-    if unit == 16:
-        return read, (opsel & 1) * 16
-    # Bit 0 selects the upper half and bit 1 the upper byte of it.
-    return read, (opsel & 1) * 16 + (opsel >> 1 & 1) * 8
-
-
-def _from_octet(form: Form, numbers: SmallFloat) -> Step:
-    read, shift = _selected(form, 8)
-    register = form.inst.get("vdst")
-    return lambda w: store_register(w, register, numbers.decode(read(w) >> np.uint32(shift)))
-
-
-def _from_octets(form: Form, numbers: SmallFloat) -> Step:
-    read, shift = _selected(form, 16)
-    register = form.inst.get("vdst")
-
-    def step(w: Waves) -> None:
-        bits = read(w) >> np.uint32(shift)
-        low, high = numbers.decode(bits), numbers.decode(bits >> np.uint32(8))
-        store_register(w, register, low)
-        store_register(w, register + 1, high)
-
-    return step
-
-
-def _float_sources(form: Form) -> list[Read]:
-    return [vector_source(form, index, F32) for index in range(2)]
-
-
-def _to_octets(form: Form, numbers: SmallFloat) -> Step:
-    a, b = _float_sources(form)
-    register, half = form.inst.get("vdst"), form.inst.get("opsel") >> 3 & 1
-
-    def step(w: Waves) -> None:
-        both = numbers.encode(a(w)) | numbers.encode(b(w)) << np.uint32(8)
-        store_half(w, register, half, np.broadcast_to(both, (w.count, w.lanes)))
-
-    return step
-
-
-def _to_octet_stochastic(form: Form, numbers: SmallFloat) -> Step:
-    raise form.unsupported("stochastic rounding")

@@ -32,7 +32,8 @@ class SmallFloat:
         return self.table()[(octets & (1 << self.bits) - 1).astype(np.intp)]
 
     def encode(self, value: Array) -> Array:
-        """Round to nearest even; too large gives infinity, or NaN where there is none."""
+        """Round to nearest even; too large gives infinity, or NaN where there is none, or the
+        largest number where there is neither, as NaN does."""
         finite = _finite(self)
         magnitude = np.abs(value.astype(np.float64))
         upper = np.searchsorted(finite, magnitude)
@@ -43,13 +44,16 @@ class SmallFloat:
         code = np.where(nearer_high, upper, upper - 1).astype(np.uint32)
         limit = finite[-1] + (finite[-1] - finite[-2]) / 2
         code = np.where(magnitude >= limit, self._overflow(), code)
-        sign = np.signbit(value).astype(np.uint32) << 7
+        sign = np.signbit(value).astype(np.uint32) << self.bits - 1
         if self.fnuz:
             sign = np.where(code == 0, 0, sign)
-        result = np.where(np.isnan(value), 0x80 if self.fnuz else 0x7F, code | sign)
+        nan = self._overflow() if self.bits < 8 or self.fnuz else 0x7F
+        result = np.where(np.isnan(value), nan, code | sign)
         return result.astype(np.uint32)
 
     def _overflow(self) -> int:
+        if self.bits < 8:
+            return (1 << self.bits - 1) - 1
         if self.fnuz:
             return 0x80
         return 0x7C if self.has_infinity else 0x7F
@@ -82,7 +86,7 @@ def _table(form: SmallFloat) -> Array:
 
 @functools.cache
 def _finite(form: SmallFloat) -> Array:
-    positive = form.table()[:128].astype(np.float64)
+    positive = form.table()[: 1 << form.bits - 1].astype(np.float64)
     return positive[np.isfinite(positive)]
 
 
