@@ -36,7 +36,8 @@ from flyc_cli.manifest.model import NO_LIMITS, Limits
 from flyc_cli.store.artifacts import Artifacts
 from flyc_cli.store.files import Store
 from flyc_cli.store.layers import Layers
-from flyc_cli.store.remote import Remote, RemoteCache
+from flyc_cli.store.remote import RemoteCache
+from flyc_cli.store.remote_settings import Remote
 from flyc_cli.store.toolchain import identify_toolchain
 from mlir_passes.toolkit import Toolkit
 from runtime_loader.target import Target

@@ -138,7 +138,7 @@ def build(
     from flyc_cli.manifest.model import Limits
     from flyc_cli.output import show, show_json_line
     from flyc_cli.progress import build_progress
-    from flyc_cli.store.remote import Remote
+    from flyc_cli.store.remote_settings import Remote
     from flyc_cli.views.build import bundle_line, written_json
 
     remote = None

@@ -10,42 +10,31 @@ that its name says, but a record says which blobs are meant.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import hashlib
 import http.client
-import netrc
+import io
 import os
 import ssl
 import threading
 import time
 import urllib.parse
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from flyc_cli.store.files import checked_record, encoded_record
-from runtime_loader.errors import FlycError
-
-URL_VARIABLE = "FLYC_REMOTE_CACHE"
-TOKEN_VARIABLE = "FLYC_REMOTE_CACHE_TOKEN"
-USER_VARIABLE = "FLYC_REMOTE_CACHE_USER"
-PASSWORD_VARIABLE = "FLYC_REMOTE_CACHE_PASSWORD"
-CA_VARIABLE = "FLYC_REMOTE_CACHE_CA"
-TIMEOUT_VARIABLE = "FLYC_REMOTE_CACHE_TIMEOUT"
+from flyc_cli.store.remote_settings import PASSWORD_VARIABLE, TOKEN_VARIABLE, USER_VARIABLE, Remote
 
 MAX_BLOB = 1 << 28
 MAX_RECORD = 1 << 24
 
-_TIMEOUT = 10.0
 _ATTEMPTS = 3
+# What a whole request may take, in timeouts; each wait within it may take one.
+_DEADLINE = 10
 _FIRST_PAUSE = 0.1
 _CHUNK = 1 << 16
 _STDOUT_RAW = 5
-
-
-class RemoteCacheError(FlycError):
-    """The address or the credentials of a remote cache cannot be used as they are given."""
 
 
 class RemoteCacheWarning(UserWarning):
@@ -54,65 +43,6 @@ class RemoteCacheWarning(UserWarning):
 
 class _RefusedError(Exception):
     """An answer that will not change if it is asked for again."""
-
-
-@dataclass(frozen=True)
-class Remote:
-    """Where a remote cache is. `read_only`: nothing is sent to it. Seconds for `timeout`."""
-
-    url: str
-    read_only: bool = False
-    timeout: float = _TIMEOUT
-    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    ca_file: str | None = None
-
-    @classmethod
-    def at(cls, url: str, *, read_only: bool = False) -> Remote:
-        """The cache at `url`, with what the environment says of it: `FLYC_REMOTE_CACHE_TOKEN`
-        (bearer), `FLYC_REMOTE_CACHE_USER` and `_PASSWORD` or the netrc file (basic),
-        `FLYC_REMOTE_CACHE_CA` (a PEM file), `FLYC_REMOTE_CACHE_TIMEOUT` (seconds). Raises
-        `RemoteCacheError`."""
-        parsed = urllib.parse.urlsplit(url)
-        if parsed.scheme not in ("http", "https") or not parsed.hostname:
-            raise RemoteCacheError(
-                f"{_shown(url)} is no address of a remote cache: write http://host:port/path or "
-                "https://…"
-            )
-        if parsed.username or parsed.password:
-            raise RemoteCacheError(
-                f"{_shown(url)}: an address is logged and seen by others, so put credentials into "
-                f"{TOKEN_VARIABLE}, {USER_VARIABLE} and {PASSWORD_VARIABLE}, or a netrc file"
-            )
-        timeout = os.environ.get(TIMEOUT_VARIABLE, "")
-        ca_file = os.environ.get(CA_VARIABLE) or None
-        if ca_file is not None and not os.path.isfile(ca_file):  # noqa: PTH113
-            raise RemoteCacheError(f"{CA_VARIABLE}={ca_file}: there is no such file")
-        try:
-            seconds = float(timeout) if timeout else _TIMEOUT
-        except ValueError:
-            raise RemoteCacheError(f"{TIMEOUT_VARIABLE}={timeout} is not a number") from None
-        return cls(
-            url.rstrip("/"), read_only, seconds, tuple(_credentials(parsed.hostname)), ca_file
-        )
-
-
-def _credentials(host: str) -> Iterator[tuple[str, str]]:
-    token = os.environ.get(TOKEN_VARIABLE)
-    if token:
-        yield "Authorization", f"Bearer {token}"
-        return
-    user, password = os.environ.get(USER_VARIABLE), os.environ.get(PASSWORD_VARIABLE)
-    if not user:
-        with contextlib.suppress(OSError):
-            try:
-                known = netrc.netrc(os.environ.get("NETRC")).authenticators(host)
-            except netrc.NetrcParseError as error:
-                raise RemoteCacheError(f"the netrc file cannot be read: {error}") from None
-            if known:
-                user, _, password = known
-    if user:
-        pair = base64.b64encode(f"{user}:{password or ''}".encode()).decode()
-        yield "Authorization", f"Basic {pair}"
 
 
 class RemoteCache:
@@ -126,6 +56,7 @@ class RemoteCache:
         self.remote = remote
         self._gone = False
         self._writable = not remote.read_only
+        self._refused: set[int] = set()
         self._lock = threading.Lock()
         self._local = threading.local()
 
@@ -160,11 +91,23 @@ class RemoteCache:
         if self._gone or not self._writable:
             return
         status, _ = self._ask("PUT", path, data, _CHUNK)
+        if status < 400:
+            return
+        with self._lock:
+            told = status in self._refused
+            self._refused.add(status)
         if status in (403, 405):
-            with self._lock:
-                told, self._writable = not self._writable, False
-            if not told:
-                self._warn(f"it takes nothing ({status}); what is built stays on this machine")
+            self._writable = False
+            why = f"it takes nothing ({status}); what is built stays on this machine"
+        elif status == 413:
+            why = (
+                f"it does not take {len(data)} bytes ({status}), so what is large stays on this "
+                "machine; let it take more (nginx: client_max_body_size 256m)"
+            )
+        else:
+            why = f"it does not take all ({path}: status {status}); the build goes on"
+        if not told:
+            self._warn(why)
 
     def _ask(self, method: str, path: str, body: bytes | None, limit: int) -> tuple[int, bytes]:
         """The status and content of an answer; (0, b"") when the cache is given up."""
@@ -178,7 +121,7 @@ class RemoteCache:
             except (OSError, http.client.HTTPException) as error:
                 self._forget_connection()
                 if attempt == _ATTEMPTS:
-                    self._give_up(f"{method} fails {attempts_text(attempt)}: {_reason(error)}")
+                    self._give_up(f"{method} fails {_ATTEMPTS} times: {_reason(error)}")
                     return 0, b""
             time.sleep(pause)
             pause *= 4
@@ -190,18 +133,21 @@ class RemoteCache:
         headers = {"User-Agent": "flyc", **dict(self.remote.headers)}
         if body is not None:
             headers["Content-Type"] = "application/octet-stream"
-        connection.request(method, f"{base}/{path}", body, headers)
+            headers["Content-Length"] = str(len(body))
+        deadline = time.monotonic() + _DEADLINE * self.remote.timeout
+        connection.response_class = _answers_until(deadline)  # type: ignore[assignment]
+        with contextlib.suppress(BrokenPipeError):  # the answer says why it takes no more
+            pieces = None if body is None else _pieces(body, deadline)
+            connection.request(method, f"{base}/{path}", pieces, headers)
         answer = connection.getresponse()
-        deadline = time.monotonic() + 10 * self.remote.timeout
         parts: list[bytes] = []
         size = 0
-        while chunk := answer.read(_CHUNK):
+        while chunk := answer.read1(_CHUNK):
             parts.append(chunk)
             size += len(chunk)
             if size > limit:
                 raise _RefusedError(f"it answers with more than {limit} bytes")
-            if time.monotonic() > deadline:
-                raise TimeoutError("the answer does not end")
+        answer.close()
         if answer.length:
             raise http.client.HTTPException(f"an answer ends {answer.length} bytes early")
         if answer.status >= 500 or answer.status == 429:
@@ -258,18 +204,49 @@ class RemoteCache:
         return RemoteCache, (self.remote,)
 
 
-def attempts_text(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
+def _check_deadline(deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise TimeoutError("it takes too long")
+
+
+def _pieces(body: bytes, deadline: float) -> Iterator[bytes]:
+    for at in range(0, len(body), _CHUNK):
+        _check_deadline(deadline)
+        yield body[at : at + _CHUNK]
+
+
+class _ReaderUntil(io.RawIOBase):
+    """Reads from a socket until a deadline, however little comes at a time."""
+
+    def __init__(self, raw: io.RawIOBase, deadline: float) -> None:
+        self._raw = raw
+        self._deadline = deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        _check_deadline(self._deadline)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _answers_until(deadline: float) -> Callable[..., http.client.HTTPResponse]:
+    """What makes answers whose status, headers and content must all be there by the deadline."""
+
+    def answer(*arguments: Any, **options: Any) -> http.client.HTTPResponse:
+        made = http.client.HTTPResponse(*arguments, **options)
+        made.fp = io.BufferedReader(_ReaderUntil(made.fp.detach(), deadline))
+        return made
+
+    return answer
 
 
 def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
-
-
-def _shown(url: str) -> str:
-    """An address without what may be a password."""
-    scheme, separator, rest = url.partition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
 def _varint(number: int) -> bytes:

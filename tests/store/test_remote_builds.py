@@ -16,7 +16,8 @@ import pytest
 from flyc_cli.build.build import Workers, build
 from flyc_cli.build.outcomes import COMPILED, SAME_INPUT, SHARED
 from flyc_cli.store.files import Store
-from flyc_cli.store.remote import Remote, RemoteCache, RemoteCacheWarning
+from flyc_cli.store.remote import RemoteCache, RemoteCacheWarning
+from flyc_cli.store.remote_settings import Remote
 from tests.store import project
 from tests.store.test_remote import DATA, SHA, plain_environment  # noqa: F401
 
