@@ -43,7 +43,7 @@ from mlir_passes.toolkit import Toolkit
 from runtime_loader.target import Target
 
 if TYPE_CHECKING:
-    from flyc_cli.build.cluster import Cluster
+    from flyc_cli.build.scheduler import Cluster
 
 
 @dataclass(frozen=True)

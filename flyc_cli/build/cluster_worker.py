@@ -8,15 +8,15 @@ from __future__ import annotations
 import atexit
 import os
 import platform
-import shutil
 import tempfile
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from flyc_cli.build.outcomes import Built, Failed, Finished, Outcome
+from flyc_cli.build.scratch import scratch_directory
 from flyc_cli.build.servers import Server, worker_environment
 from flyc_cli.build.sources import Packed, moved, moved_back, unpack
 from flyc_cli.build.supervisor import Run
@@ -60,7 +60,8 @@ class _Place:
     """What this process keeps from one task to the next."""
 
     def __init__(self) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="flyc-worker-"))
+        self.scratch = ExitStack()
+        self.directory = self.scratch.enter_context(scratch_directory())
         self.lock = threading.Lock()
         self.toolkits: dict[tuple[str | None, str | None], tuple[Toolkit, Artifacts]] = {}
         self.local = threading.local()
@@ -94,7 +95,7 @@ class _Place:
         for servers in self.servers:
             for server in servers.values():
                 server.stop()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        self.scratch.close()
 
 
 _place: _Place | None = None
@@ -185,8 +186,3 @@ class _OneJob(Run):
 
     def _settle(self, number: int, outcome: Outcome) -> None:
         self._outcomes[number] = outcome
-
-
-def unload(anything: Any = None) -> None:
-    """End this process's servers: for a worker that stays."""
-    place().close()

@@ -131,9 +131,9 @@ def build(
     from flyc_cli.annotations import annotate
     from flyc_cli.build.build import Workers
     from flyc_cli.build.build import build as build_bundle
-    from flyc_cli.build.cluster import Cluster
     from flyc_cli.build.failures import BuildError, IncompleteError
     from flyc_cli.build.report import Events, Tracker, write_json
+    from flyc_cli.build.scheduler import Cluster
     from flyc_cli.build.watch import Several
     from flyc_cli.manifest.model import Limits
     from flyc_cli.output import show, show_json_line

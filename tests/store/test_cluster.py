@@ -17,9 +17,9 @@ import pytest
 
 from flyc_cli.build import sources
 from flyc_cli.build.build import Workers, build, compile_planned, plan
-from flyc_cli.build.cluster import Cluster, ClusterError
 from flyc_cli.build.failures import BuildError
 from flyc_cli.build.outcomes import COMPILED, SAME_INPUT, Failed
+from flyc_cli.build.scheduler import Cluster, ClusterError
 from flyc_cli.store.files import Store
 from tests.store import project
 
