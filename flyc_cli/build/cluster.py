@@ -85,10 +85,9 @@ class _ClusterRun(Run):
         packed: dict[str, Packed] = {}
         if not self._shared_sources:
             packed = pack([self._jobs[number].request for number in self._pending])
-        with scheduler.talking():
-            sent = {path: scheduler.client.scatter(one, hash=True) for path, one in packed.items()}
-            with scheduler.client.as_current():
-                waiting = as_completed()
+        sent = {path: scheduler.send(one) for path, one in packed.items()}
+        with scheduler.client.as_current():
+            waiting = as_completed()
         futures: dict[Any, tuple[int, Room]] = {}
         numbers = self._take()
         while numbers or futures:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from flyc_cli.build.outcomes import Built, Failed, Finished, Outcome
 from flyc_cli.build.scratch import scratch_directory
@@ -129,8 +130,9 @@ def identity(rocm: str | None, llvm: str | None) -> tuple[dict[str, str], dict[s
     return versions(), {**artifacts.toolchain.tracing, **artifacts.toolchain.lowering}
 
 
-def build_task(task: Task, sources: Sequence[Packed]) -> tuple[Finished, float] | Unfit:
-    """Build one specialisation; the seconds are those of the build alone."""
+def build_task(task: Task, sources: Sequence[Sequence[Any]]) -> tuple[Finished, float] | Unfit:
+    """Build one specialisation; the seconds are those of the build alone. `sources` are the fields
+    of what was packed."""
     import time
 
     here = place()
@@ -141,7 +143,8 @@ def build_task(task: Task, sources: Sequence[Packed]) -> tuple[Finished, float] 
     request, places = task.request, {}
     if sources:
         with here.lock:
-            places = {packed.path: unpack(packed, here.directory) for packed in sources}
+            packed = [Packed(*fields) for fields in sources]
+            places = {one.path: unpack(one, here.directory) for one in packed}
         request = moved(request, places)
     with tempfile.TemporaryDirectory(prefix="job-", dir=here.directory) as scratch:
         run = _OneJob(replace(task, request=request), toolkit, artifacts, Path(scratch))

@@ -11,9 +11,11 @@ from typing import Any
 
 from flyc_cli.build.cluster_worker import identity
 from flyc_cli.build.servers import WorkerError
+from flyc_cli.build.sources import MAX_BYTES, Packed
 
 # What a compile takes of a worker that declares how much it has; the memory at most on average.
 _WANTED = {"flyc": 1.0, "memory": 0.7e9}
+_LARGE = "distributed.admin.large-graph-warning-threshold"
 # Those that Dask gives a level of their own, and the one of its event loop.
 _LOGGERS = ("distributed", "distributed.client", "distributed.gc", "tornado.application")
 
@@ -116,13 +118,22 @@ class Scheduler:
 
     def _wrong(self, answer: Any) -> str:
         if isinstance(answer, BaseException):
-            return f"cannot run flyc ({type(answer).__name__}: {answer})"
+            return f"cannot run flyc: {answer or type(answer).__name__}"
         versions, parts = answer
         if parts == self._own:
             return ""
         listed = ", ".join(f"{name} {version}" for name, version in versions.items())
         names = [n for n in self._own if self._own[n] != parts.get(n)] if parts else ["everything"]
         return f"has {listed}; differs: {', '.join(names)}"
+
+    def send(self, packed: Packed) -> Any:
+        """Sources, as a task that has them for its result: when the workers that hold it are lost,
+        it is done again. It takes no flyc."""
+        import dask
+
+        parts = [packed.path, packed.sha256, packed.data]
+        with self.talking(), dask.config.set({_LARGE: 2 * MAX_BYTES}):
+            return self.client.submit(list, parts, pure=False)
 
     def exclude_owner(self, future: Any) -> None:
         """Give no more work to the worker that has this result."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
-import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -15,11 +16,15 @@ from pathlib import Path
 
 import pytest
 
+from flyc_cli.build import cluster as cluster_module
 from flyc_cli.build import sources
 from flyc_cli.build.build import Workers, build, compile_planned, plan
 from flyc_cli.build.failures import BuildError
-from flyc_cli.build.outcomes import COMPILED, SAME_INPUT, Failed
+from flyc_cli.build.outcomes import COMPILED, SAME_INPUT, Failed, Outcome
 from flyc_cli.build.scheduler import Cluster, ClusterError
+from flyc_cli.build.scratch import scratch_directory
+from flyc_cli.build.watch import Silent
+from flyc_cli.manifest.model import Request
 from flyc_cli.store.files import Store
 from tests.store import project
 
@@ -151,42 +156,206 @@ def test_failures_name_the_files_of_here(
     assert "'two'" in failed.message
 
 
-def test_a_worker_that_is_killed_mid_build(manifest: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[DaskCluster]:
+    """A cluster of a test's own, which has no workers yet."""
     (tmp_path / "dask").mkdir()
     made = DaskCluster(tmp_path / "dask")
     try:
-        doomed = made.worker()
-        made.worker()
-        made.wait_for_workers(2)
-        killer = threading.Timer(2.5, lambda: os.kill(doomed.pid, signal.SIGKILL))
-        killer.start()
-        there = build(manifest, tmp_path / "there", workers=workers(tmp_path / "store", made))
-        killer.join()
-        assert doomed.wait() == -signal.SIGKILL
+        yield made
     finally:
         made.stop()
+
+
+def slow_down(manifest: Path) -> None:
+    """Let each kernel take half a second more."""
+    text = "import time\n\ntime.sleep(0.5)\nVALUE = 5\n"
+    (manifest.parent / "lib" / "helper.py").write_text(text)
+
+
+def test_workers_that_are_killed_at_random(
+    other: DaskCluster, manifest: Path, tmp_path: Path
+) -> None:
+    """Three times at most, each time with another one to follow; set FLYC_KILL_SEED to repeat."""
+    seed = int(os.environ.get("FLYC_KILL_SEED") or random.randrange(1 << 32))
+    print(f"FLYC_KILL_SEED={seed}")
+    times = random.Random(seed)
+    slow_down(manifest)
+    alive = [other.worker(), other.worker()]
+    other.wait_for_workers(2)
+    began, ended = threading.Event(), threading.Event()
+    killed: list[subprocess.Popen[bytes]] = []
+
+    class Begins(Silent):
+        def started(self, number: int, request: Request) -> None:
+            began.set()
+
+    def kill() -> None:
+        began.wait()
+        while len(killed) < 3 and not ended.wait(times.uniform(0, 1.2)):
+            doomed = alive.pop(times.randrange(len(alive)))
+            doomed.kill()
+            killed.append(doomed)
+            alive.append(other.worker())
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        there = build(
+            manifest,
+            tmp_path / "there",
+            workers=workers(tmp_path / "store", other),
+            watcher=Begins(),
+        )
+    finally:
+        began.set()
+        ended.set()
+        killer.join()
+    assert killed  # six kernels take two workers longer than the first waits
     here = build(manifest, tmp_path / "here", jobs=2)
     assert there.path.read_bytes() == here.path.read_bytes()
 
 
-def test_a_worker_with_another_toolchain_gets_no_work(manifest: Path, tmp_path: Path) -> None:
+def test_what_a_killed_worker_leaves_goes_with_the_next(
+    other: DaskCluster, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    doomed = other.worker(TMPDIR=str(temporary))
+    other.wait_for_workers(1)
+    build(manifest, tmp_path / "out", workers=workers(tmp_path / "store", other))
+    doomed.kill()
+    doomed.wait()
+    (left,) = temporary.glob("flyc-*")
+    assert (left / "store").exists()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    with scratch_directory():
+        assert not left.exists()
+
+
+def test_a_scheduler_that_is_lost(
+    other: DaskCluster, manifest: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    slow_down(manifest)
+    other.worker()
+    other.wait_for_workers(1)
+
+    class Kills(Silent):
+        def outcome(self, outcome: Outcome) -> None:
+            other.processes[0].kill()
+
+    capfd.readouterr()
+    with pytest.raises(ClusterError, match=f"the scheduler {other.address} was lost"):
+        build(
+            manifest, tmp_path / "out", workers=workers(tmp_path / "store", other), watcher=Kills()
+        )
+    assert capfd.readouterr().err == ""
+    compiled = compile_planned(plan(manifest), workers=Workers(storage=Store(tmp_path / "store")))
+    assert {built.origin for built in compiled.built} == {SAME_INPUT, COMPILED}
+
+
+def test_workers_without_flyc_get_no_work(
+    other: DaskCluster, manifest: Path, tmp_path: Path
+) -> None:
+    """Whether they are there from the beginning or come later."""
+    package = tmp_path / "without" / "flyc_cli"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise ImportError('no flyc here')\n")
+    without = {"PYTHONPATH": str(package.parent)}
+    other.worker(**without)
+    other.wait_for_workers(1)
+    with pytest.raises(ClusterError, match="cannot run flyc: .*no flyc here"):
+        build(manifest, tmp_path / "out", workers=workers(tmp_path / "store", other))
+    other.worker()
+    other.wait_for_workers(2)
+    compiled = compile_planned(plan(manifest), workers=workers(tmp_path / "store", other))
+    assert len(compiled.built) == len(NAMES)
+    other.processes.pop(1).kill()
+    slow_down(manifest)
+
+    class Joins(Silent):
+        joined = False
+
+        def started(self, number: int, request: Request) -> None:
+            if not self.joined:
+                other.worker(**without)
+                other.worker(**without)
+                other.wait_for_workers(3)
+                self.joined = True
+
+    compiled = compile_planned(
+        plan(manifest), workers=workers(tmp_path / "store", other), watcher=Joins()
+    )
+    assert {built.origin for built in compiled.built} == {COMPILED}
+
+
+def test_workers_that_declare_too_little(
+    other: DaskCluster, manifest: Path, tmp_path: Path
+) -> None:
+    """Dask would wait for one that has enough."""
+    for declared, wanted in [
+        ("flyc=0", "takes flyc=1: tcp://.* has flyc=0"),
+        ("memory=1e8", r"takes flyc=1 and memory=7e\+08: tcp://.* has memory=1e\+08"),
+        ("flyc=1", r"takes flyc=1 and memory=7e\+08"),
+    ]:
+        other.worker("--resources", declared)
+        other.wait_for_workers(len(other.processes) - 1)
+        with pytest.raises(ClusterError, match=f"no worker of .* has room .* {wanted}"):
+            build(manifest, tmp_path / "out", workers=workers(tmp_path / "store", other))
+    other.worker("--resources", "flyc=1 memory=1e9")
+    other.wait_for_workers(4)
+    written = build(manifest, tmp_path / "out", workers=workers(tmp_path / "store", other))
+    assert written.specialisations == len(NAMES)
+
+
+def test_a_build_that_nobody_is_left_for(
+    other: DaskCluster, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "_ALONE_SECONDS", 1.0)
+    monkeypatch.setattr(cluster_module, "_LOOK_SECONDS", 0.2)
+    doomed = other.worker()
+    other.wait_for_workers(1)
+
+    class Kills(Silent):
+        def outcome(self, outcome: Outcome) -> None:
+            doomed.kill()
+
+    slow_down(manifest)
+    with pytest.raises(ClusterError, match="has had no worker for 1 s that can do what is left"):
+        build(
+            manifest, tmp_path / "out", workers=workers(tmp_path / "store", other), watcher=Kills()
+        )
+
+
+def test_a_worker_with_another_toolchain_gets_no_work(
+    other: DaskCluster, manifest: Path, tmp_path: Path
+) -> None:
     """Beside a fit one it is left out; alone, the build says what it has."""
-    (tmp_path / "dask").mkdir()
-    made = DaskCluster(tmp_path / "dask")
-    try:
-        made.worker(PYTHONPATH=str(tmp_path))  # a part of the identity
-        made.wait_for_workers(1)
-        with pytest.raises(ClusterError, match=r"no worker .*FlyDSL 0.*; differs: PYTHONPATH"):
-            build(manifest, tmp_path / "out", workers=workers(tmp_path / "store", made))
-        made.worker()
-        made.wait_for_workers(2)
-        written = build(manifest, tmp_path / "out", workers=workers(tmp_path / "store", made))
-        assert written.specialisations == len(NAMES)
-    finally:
-        made.stop()
+    other.worker(PYTHONPATH=str(tmp_path))  # a part of the identity
+    other.wait_for_workers(1)
+    with pytest.raises(ClusterError, match=r"no worker .*FlyDSL 0.*; differs: PYTHONPATH"):
+        build(manifest, tmp_path / "out", workers=workers(tmp_path / "store", other))
+    other.worker()
+    other.wait_for_workers(2)
+    written = build(manifest, tmp_path / "out", workers=workers(tmp_path / "store", other))
+    assert written.specialisations == len(NAMES)
 
 
-@pytest.mark.parametrize("address", ["host:1", "tcp://host:1", "dask://host", "dask://"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "host:1",
+        "tcp://host:1",
+        "dask://host",
+        "dask://",
+        "dask://:1",
+        "dask://127.0.0.1:abc",
+        "dask://host:99999",
+        "dask://host:0",
+        "dask://a..b:1",
+        "dask://[::1:1",
+    ],
+)
 def test_addresses_that_are_none(address: str) -> None:
     with pytest.raises(ClusterError, match="is no scheduler: write dask://host:port"):
         Cluster(address).scheduler()
