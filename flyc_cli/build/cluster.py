@@ -157,11 +157,10 @@ class _ClusterRun(Run):
         except ClusterError:
             raise
         except Exception as error:
-            self._scheduler.examine()
             self._attempts[number] += 1
             if self._attempts[number] <= _LOSSES:
                 return True
-            message = f"its workers were lost {self._attempts[number]} times: {error}"
+            message = f"no worker finished it, of {self._attempts[number]}: {error}"
             failed = Failed(job.request, "died", "cluster", message, entry=job.request.kernel)
             self._began[number] = time.monotonic()
             self._finish(number, Finished(failed))

@@ -78,7 +78,6 @@ class Scheduler:
         self.address = cluster.address
         self._tools = tools
         self._own = own
-        self._known: set[str] = set()
         self._unfit: set[str] = set()
         self._levels = {name: logging.getLogger(name).level for name in _LOGGERS}
         self._log_at(dict.fromkeys(_LOGGERS, logging.CRITICAL))  # errors here tell what matters
@@ -88,13 +87,7 @@ class Scheduler:
             self._log_at(self._levels)
             raise ClusterError(f"{cluster.address} does not answer: {error}") from None
         try:
-            wrong = self.examine()
-            if len(wrong) == len(self._known):
-                raise ClusterError(
-                    f"no worker of {cluster.address} has what this machine builds with: "
-                    f"{'. '.join(wrong) or 'it has no workers'}. Install the same flyc and FlyDSL "
-                    "there"
-                )
+            self._examine()
         except BaseException:
             self.close()
             raise
@@ -103,20 +96,21 @@ class Scheduler:
         self.client.close()
         self._log_at(self._levels)
 
-    def examine(self) -> list[str]:
-        """Ask workers that came since the last time what they build with. Returns what is wrong
-        with those that get no work for it."""
-        new = sorted(set(self.workers()) - self._known)
-        if not new:
-            return []
+    def _examine(self) -> None:
+        """Ask each worker what it builds with. Raises `ClusterError` if none can be used."""
         with self.talking():
-            found = self.client.run(identity, *self._tools, workers=new, on_error="return")
-        self._known.update(new)
+            found = self.client.run(identity, *self._tools, on_error="return")
         wrong = {address: self._wrong(answer) for address, answer in sorted(found.items())}
         self._unfit.update(address for address, why in wrong.items() if why)
-        return [f"{address} {why}" for address, why in wrong.items() if why]
+        if len(self._unfit) == len(found):
+            listed = ". ".join(f"{address} {why}" for address, why in wrong.items())
+            raise ClusterError(
+                f"no worker of {self.address} has what this machine builds with: "
+                f"{listed or 'it has no workers'}. Install the same flyc and FlyDSL there"
+            )
 
     def _wrong(self, answer: Any) -> str:
+        """Why a worker that answers so gets no work; empty if it does."""
         if isinstance(answer, BaseException):
             return f"cannot run flyc: {answer or type(answer).__name__}"
         versions, parts = answer
@@ -166,10 +160,12 @@ class Scheduler:
     @contextmanager
     def talking(self) -> Iterator[None]:
         """Raises `ClusterError` for what goes wrong within because the scheduler is gone."""
+        from distributed.comm import CommClosedError
+
         try:
             yield
         except Exception as error:
-            if self.client.status == "running" and not isinstance(error, OSError):
+            if self.client.status == "running" and not isinstance(error, CommClosedError):
                 raise
             raise self.lost() from None
 

@@ -168,8 +168,8 @@ def other(tmp_path: Path) -> Iterator[DaskCluster]:
 
 
 def slow_down(manifest: Path) -> None:
-    """Let each kernel take half a second more."""
-    text = "import time\n\ntime.sleep(0.5)\nVALUE = 5\n"
+    """Let each kernel take 0.3 s more."""
+    text = "import time\n\ntime.sleep(0.3)\nVALUE = 5\n"
     (manifest.parent / "lib" / "helper.py").write_text(text)
 
 
@@ -192,7 +192,7 @@ def test_workers_that_are_killed_at_random(
 
     def kill() -> None:
         began.wait()
-        while len(killed) < 3 and not ended.wait(times.uniform(0, 1.2)):
+        while len(killed) < 3 and not ended.wait(times.uniform(0, 0.8)):
             doomed = alive.pop(times.randrange(len(alive)))
             doomed.kill()
             killed.append(doomed)
@@ -257,36 +257,18 @@ def test_a_scheduler_that_is_lost(
 def test_workers_without_flyc_get_no_work(
     other: DaskCluster, manifest: Path, tmp_path: Path
 ) -> None:
-    """Whether they are there from the beginning or come later."""
     package = tmp_path / "without" / "flyc_cli"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("raise ImportError('no flyc here')\n")
-    without = {"PYTHONPATH": str(package.parent)}
-    other.worker(**without)
+    other.worker(PYTHONPATH=str(package.parent))
     other.wait_for_workers(1)
-    with pytest.raises(ClusterError, match="cannot run flyc: .*no flyc here"):
+    with pytest.raises(ClusterError, match=r"cannot run flyc: .*no flyc here"):
         build(manifest, tmp_path / "out", workers=workers(tmp_path / "store", other))
     other.worker()
     other.wait_for_workers(2)
-    compiled = compile_planned(plan(manifest), workers=workers(tmp_path / "store", other))
-    assert len(compiled.built) == len(NAMES)
-    other.processes.pop(1).kill()
-    slow_down(manifest)
-
-    class Joins(Silent):
-        joined = False
-
-        def started(self, number: int, request: Request) -> None:
-            if not self.joined:
-                other.worker(**without)
-                other.worker(**without)
-                other.wait_for_workers(3)
-                self.joined = True
-
-    compiled = compile_planned(
-        plan(manifest), workers=workers(tmp_path / "store", other), watcher=Joins()
-    )
-    assert {built.origin for built in compiled.built} == {COMPILED}
+    written = build(manifest, tmp_path / "out", workers=workers(tmp_path / "store", other))
+    assert written.specialisations == len(NAMES)
+    assert other.processes[1].poll() is None  # a task would have ended it
 
 
 def test_workers_that_declare_too_little(
