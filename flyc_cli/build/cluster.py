@@ -79,15 +79,12 @@ class _ClusterRun(Run):
         self._identity = self._artifacts.toolchain.tracing_key()
 
     def work(self, jobs: int) -> None:
-        from distributed import as_completed
-
         scheduler = self._scheduler
         packed: dict[str, Packed] = {}
         if not self._shared_sources:
             packed = pack([self._jobs[number].request for number in self._pending])
         sent = {path: scheduler.send(one) for path, one in packed.items()}
-        with scheduler.client.as_current():
-            waiting = as_completed()
+        waiting = scheduler.results()
         futures: dict[Any, tuple[int, Room]] = {}
         numbers = self._take()
         while numbers or futures:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import urllib.parse
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,11 +12,10 @@ from typing import Any
 
 from flyc_cli.build.cluster_worker import identity
 from flyc_cli.build.servers import WorkerError
-from flyc_cli.build.sources import MAX_BYTES, Packed
+from flyc_cli.build.sources import Packed
 
 # What a compile takes of a worker that declares how much it has; the memory at most on average.
 _WANTED = {"flyc": 1.0, "memory": 0.7e9}
-_LARGE = "distributed.admin.large-graph-warning-threshold"
 # Those that Dask gives a level of their own, and the one of its event loop.
 _LOGGERS = ("distributed", "distributed.client", "distributed.gc", "tornado.application")
 
@@ -123,11 +123,17 @@ class Scheduler:
     def send(self, packed: Packed) -> Any:
         """Sources, as a task that has them for its result: when the workers that hold it are lost,
         it is done again. It takes no flyc."""
-        import dask
-
         parts = [packed.path, packed.sha256, packed.data]
-        with self.talking(), dask.config.set({_LARGE: 2 * MAX_BYTES}):
+        with self.talking(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sending large graph")
             return self.client.submit(list, parts, pure=False)
+
+    def results(self) -> Any:
+        """Where the futures that are added come out as they are done."""
+        from distributed import as_completed
+
+        with self.client.as_current():
+            return as_completed()
 
     def exclude_owner(self, future: Any) -> None:
         """Give no more work to the worker that has this result."""

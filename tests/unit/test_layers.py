@@ -20,7 +20,7 @@ EXTRAS = {
     "runtime_loader/trust.py": "cryptography",
     "runtime_loader/torch.py": "torch",
     "flyc_cli/signing.py": "cryptography",
-    "flyc_cli/build/cluster.py": "distributed",
+    "flyc_cli/build/scheduler.py": "distributed",
 }
 # The one adapter to FlyDSL, and the modules that only run inside compile workers.
 MAY_IMPORT_FLYDSL = {"flyc_cli/frontends", "flyc_cli/build/job.py", "flyc_cli/build/fork_server.py"}
