@@ -22,7 +22,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from flyc_cli.build.build import plan
+from flyc_cli.builder.build import plan
 from flyc_cli.manifest import Request
 
 ROOT = Path(__file__).parents[1]
@@ -226,9 +226,9 @@ def fill(project: Path, directory: Path) -> None:
     """Keep the artifact of the first specialisation for all, under each one's own parameters."""
     from dataclasses import replace
 
-    from flyc_cli.build.build import Workers, compile_planned, open_artifacts, plan
-    from flyc_cli.build.outcomes import to_keep
-    from flyc_cli.build.toolchain import open_toolkit
+    from flyc_cli.builder.build import Workers, compile_planned, open_artifacts, plan
+    from flyc_cli.builder.outcomes import to_keep
+    from flyc_cli.builder.toolchain import open_toolkit
     from flyc_cli.store.files import Store
     from flyc_cli.store.recorder import Looked
 

@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from flyc_cli.build.build import build
+from flyc_cli.builder.build import build
 from mlir_passes.toolkit import LLD_VERSION, assemble_toolkit
 from tests.hip_device.build import build as build_hip_device
 

@@ -135,7 +135,7 @@ def worker(scratch: Path) -> dict[str, Any]:
     import torch
 
     import runtime_loader as rt
-    from flyc_cli.build.build import build
+    from flyc_cli.builder.build import build
     from runtime_loader import hip
     from runtime_loader.native import VARIABLE
     from tests.hip_device.device import HipTestDevice

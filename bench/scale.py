@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from flyc_cli.build.build import build
+from flyc_cli.builder.build import build
 from flyc_cli.bundle_writer import BundleContents, write_bundle
 from runtime_loader import load
 from runtime_loader.bundle_file import BundleFile

@@ -21,8 +21,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from bench.build import lay_out
-from flyc_cli.build.build import Workers, compile_planned, plan
-from flyc_cli.build.scheduler import Cluster
+from flyc_cli.builder.build import Workers, compile_planned, plan
+from flyc_cli.builder.scheduler import Cluster
 from flyc_cli.store.files import Store
 from flyc_cli.store.remote_settings import Remote
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import zstandard
 
-from flyc_cli.build.build import build
+from flyc_cli.builder.build import build
 from mlir_passes.toolkit import assemble_toolkit
 from runtime_loader.bundle_file import BundleFile
 from runtime_loader.format import SLICE, Ref

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flyc_cli.build.report import write_json
+from flyc_cli.builder.report import write_json
 from flyc_cli.output import show
 
 if TYPE_CHECKING:
-    from flyc_cli.build.outcomes import Failed
+    from flyc_cli.builder.outcomes import Failed
 
 GITLAB_REPORT = "gl-code-quality-report.json"
 

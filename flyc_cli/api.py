@@ -103,7 +103,7 @@ def plan(
     paths of an object start from `base`. Each request has `kernel`, `params`, `target`, `label()`.
     Raises `ManifestError` and `SelectionError`.
     """
-    from flyc_cli.build.build import plan as plan_checked
+    from flyc_cli.builder.build import plan as plan_checked
 
     return plan_checked(_checked(manifest, base), kernels, _targets(targets)).requests
 
@@ -130,8 +130,8 @@ def build(
     raises: `BuildError` (its `failures` say what did not compile and why; there is no bundle then),
     and `FlycError` when FlyDSL or the toolchain is missing or the bundle cannot be written.
     """
-    from flyc_cli.build.build import Workers
-    from flyc_cli.build.build import build as build_bundle
+    from flyc_cli.builder.build import Workers
+    from flyc_cli.builder.build import build as build_bundle
     from flyc_cli.store.files import store_at
 
     return build_bundle(

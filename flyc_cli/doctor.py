@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from flyc_cli.build.supervisor import WorkerError
-from flyc_cli.build.toolchain import flyc_version, installed_compiler, open_toolkit
+from flyc_cli.builder.supervisor import WorkerError
+from flyc_cli.builder.toolchain import flyc_version, installed_compiler, open_toolkit
 from flyc_cli.frontends.versions import CHECKED_VERSIONS, checked_versions
 from runtime_loader import hip
 from runtime_loader.errors import FlycError, HipError, HipUnavailableError

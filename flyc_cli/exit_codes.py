@@ -15,8 +15,8 @@ READER_GONE = 141  # 128 + SIGPIPE
 def exit_code(error: BaseException) -> int:
     """The exit status for an error that ended a command."""
     # These modules are only worth importing once something has gone wrong.
-    from flyc_cli.build.failures import BuildError
-    from flyc_cli.build.supervisor import WorkerError
+    from flyc_cli.builder.failures import BuildError
+    from flyc_cli.builder.supervisor import WorkerError
     from mlir_passes.toolkit import ToolkitError
     from runtime_loader.errors import FlycError, HipError, HipUnavailableError, MissError
 

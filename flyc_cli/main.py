@@ -129,7 +129,7 @@ def _report(error: Exception, *, as_json: bool) -> int:
 
 
 def _details(error: Exception, kind: str, code: int, message: str) -> dict[str, Any]:
-    from flyc_cli.build.failures import BuildError, failure_json
+    from flyc_cli.builder.failures import BuildError, failure_json
     from flyc_cli.manifest import ManifestError
 
     details: dict[str, Any] = {"kind": kind, "message": message, "exit_code": code}

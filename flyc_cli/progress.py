@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from flyc_cli.build.outcomes import COMPILED, Built, Failed
-from flyc_cli.build.watch import SILENT, Silent
+from flyc_cli.builder.outcomes import COMPILED, Built, Failed
+from flyc_cli.builder.watch import SILENT, Silent
 from flyc_cli.output import is_terminal, show
 from flyc_cli.text import counted
 
 if TYPE_CHECKING:
-    from flyc_cli.build.outcomes import Outcome
-    from flyc_cli.build.watch import Watcher
+    from flyc_cli.builder.outcomes import Outcome
+    from flyc_cli.builder.watch import Watcher
     from flyc_cli.manifest import Request
 
 # Kernels with a bar at the same time; the others wait above the bottom of the screen.

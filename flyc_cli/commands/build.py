@@ -129,12 +129,12 @@ def build(
     --allow-missing. What earlier builds made of the same inputs is taken from the store.
     """
     from flyc_cli.annotations import annotate
-    from flyc_cli.build.build import Workers
-    from flyc_cli.build.build import build as build_bundle
-    from flyc_cli.build.failures import BuildError, IncompleteError
-    from flyc_cli.build.report import Events, Tracker, write_json
-    from flyc_cli.build.scheduler import Cluster
-    from flyc_cli.build.watch import Several
+    from flyc_cli.builder.build import Workers
+    from flyc_cli.builder.build import build as build_bundle
+    from flyc_cli.builder.failures import BuildError, IncompleteError
+    from flyc_cli.builder.report import Events, Tracker, write_json
+    from flyc_cli.builder.scheduler import Cluster
+    from flyc_cli.builder.watch import Several
     from flyc_cli.manifest.model import Limits
     from flyc_cli.output import show, show_json_line
     from flyc_cli.progress import build_progress

@@ -104,7 +104,7 @@ def why(
 ) -> None:
     """Say of each specialisation of KERNEL whether the store has it; if not, which file, variable
     or version differs from the nearest earlier build."""
-    from flyc_cli.build.explain import explain
+    from flyc_cli.builder.explain import explain
     from flyc_cli.output import show, show_json
     from flyc_cli.views.cache import answer_json, answer_text
 

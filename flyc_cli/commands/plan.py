@@ -22,7 +22,7 @@ def plan(
 
     The manifest is checked as far as that goes without its kernel modules, which are not imported.
     """
-    from flyc_cli.build.build import plan as plan_build
+    from flyc_cli.builder.build import plan as plan_build
     from flyc_cli.output import show, show_json
     from flyc_cli.views.build import plan_json, plan_summary, plan_table
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from flyc_cli.build.budgets import Taken, taken
+from flyc_cli.builder.budgets import Taken, taken
 from flyc_cli.inspect.bundle import open_bundle
 from runtime_loader.bundle_file import BundleFile
 from runtime_loader.catalogue import Catalogue

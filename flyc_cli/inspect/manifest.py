@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flyc_cli.build.build import Planned, Workers, compile_planned, plan
+from flyc_cli.builder.build import Planned, Workers, compile_planned, plan
 from flyc_cli.inspect.bundle import Entry
 from flyc_cli.inspect.selection import choose_targets, fits, nothing_fits
 from flyc_cli.inspect.stages import Stage

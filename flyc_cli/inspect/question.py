@@ -36,7 +36,7 @@ from runtime_loader.table import Table, TableRow
 from runtime_loader.target import Target
 
 if TYPE_CHECKING:
-    from flyc_cli.build.build import Planned
+    from flyc_cli.builder.build import Planned
     from flyc_cli.store.files import Store
 
 Wish: TypeAlias = Literal["all", "plan", "stage", "stages", "files", "diff", "table"]

@@ -10,7 +10,7 @@ from flyc_cli.text import assignments, byte_size, counted
 from flyc_cli.views.forms import form_text
 
 if TYPE_CHECKING:
-    from flyc_cli.build.build import Planned
+    from flyc_cli.builder.build import Planned
     from flyc_cli.bundle_writer import WrittenBundle
     from flyc_cli.manifest import Request
 

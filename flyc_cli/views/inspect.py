@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from flyc_cli.build.build import Planned
+from flyc_cli.builder.build import Planned
 from flyc_cli.inspect.bundle import Entry, Summary
 from flyc_cli.inspect.plan_text import argument_values, plan_text
 from flyc_cli.inspect.question import (

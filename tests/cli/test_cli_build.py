@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from flyc_cli.build.toolchain import flyc_version
+from flyc_cli.builder.toolchain import flyc_version
 from runtime_loader.bundle_file import BundleFile
 from runtime_loader.format import RAW
 from tests.cli.samples import MANIFEST

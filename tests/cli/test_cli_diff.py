@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from flyc_cli.build.budgets import over_budget
-from flyc_cli.build.outcomes import Built
+from flyc_cli.builder.budgets import over_budget
+from flyc_cli.builder.outcomes import Built
 from flyc_cli.bundle_writer import BundleContents, write_bundle
 from flyc_cli.manifest.model import Budget, Budgets
 from runtime_loader.code_object import machine_code, read_code_object
@@ -80,8 +80,8 @@ def test_the_nearest_budget_holds() -> None:
 
 @pytest.mark.compile
 def test_builds_that_exceed_a_budget(tmp_path: Path) -> None:
-    from flyc_cli.build.build import build, compile_planned, plan
-    from flyc_cli.build.failures import OverBudgetError
+    from flyc_cli.builder.build import build, compile_planned, plan
+    from flyc_cli.builder.failures import OverBudgetError
     from tests.store import project
 
     project.write_kernel(tmp_path, "scale", "def value():\n    return 3\n")

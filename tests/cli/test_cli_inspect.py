@@ -265,7 +265,7 @@ def test_bundles_and_plans_need_no_compiler(flyc, staged_bundle: Path, project: 
 def test_help_imports_nothing_heavy(flyc) -> None:
     check = """
 import atexit, sys
-heavy = {"rich", "yaml", "flyc_cli.manifest", "flyc_cli.build.build", "subprocess"}
+heavy = {"rich", "yaml", "flyc_cli.manifest", "flyc_cli.builder.build", "subprocess"}
 atexit.register(lambda: print("heavy:", sorted(heavy & set(sys.modules))))
 """
     assert flyc("--help", prelude=check).stdout.endswith("heavy: []\n")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from flyc_cli import exit_codes
-from flyc_cli.build.failures import BuildError
-from flyc_cli.build.jobs import WORKER_BYTES, default_jobs
-from flyc_cli.build.supervisor import Failed, WorkerError
+from flyc_cli.builder.failures import BuildError
+from flyc_cli.builder.jobs import WORKER_BYTES, default_jobs
+from flyc_cli.builder.supervisor import Failed, WorkerError
 from flyc_cli.manifest import Place, Request, Source
 from mlir_passes.toolkit import ToolkitError
 from runtime_loader.errors import (
@@ -92,10 +91,9 @@ def test_exit_codes() -> None:
 
 
 def test_default_jobs_leave_room_for_the_memory_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    # `flyc_cli.build` is also a function, so names inside it cannot be given as text.
-    module = sys.modules[default_jobs.__module__]
+    available = "flyc_cli.builder.jobs._available_memory"
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(1000)))
-    monkeypatch.setattr(module, "_available_memory", lambda *_: WORKER_BYTES)
+    monkeypatch.setattr(available, lambda *_: WORKER_BYTES)
     assert default_jobs() == 1
-    monkeypatch.setattr(module, "_available_memory", lambda *_: 0)
+    monkeypatch.setattr(available, lambda *_: 0)
     assert default_jobs() == 1

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flyc_cli.build.supervisor import Built, Failed, Outcome, compile_all
+from flyc_cli.builder.supervisor import Built, Failed, Outcome, compile_all
 from flyc_cli.manifest.model import Request, Source, json_value
 from flyc_cli.manifest.source import Place
 from mlir_passes.toolkit import assemble_toolkit

@@ -10,7 +10,7 @@ import pytest
 
 import runtime_loader as rt
 from flyc_cli import Kernel, Manifest, build
-from flyc_cli.build.failures import BuildError
+from flyc_cli.builder.failures import BuildError
 from runtime_loader import hip, modules, post_load
 from runtime_loader.bundle_file import BundleFile
 from runtime_loader.catalogue import Catalogue

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from flyc_cli import Kernel, Manifest, build
-from flyc_cli.build.failures import BuildError
+from flyc_cli.builder.failures import BuildError
 from runtime_loader.bundle_file import BundleFile
 from runtime_loader.catalogue import Catalogue
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flyc_cli import Kernel, Manifest, build
-from flyc_cli.build.failures import BuildError
+from flyc_cli.builder.failures import BuildError
 from flyc_cli.manifest import ManifestError
 from runtime_loader.bundle_file import BundleFile
 from runtime_loader.catalogue import Catalogue

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from flyc_cli.build.build import build, compile_planned, plan
-from flyc_cli.build.failures import BuildError, IncompleteError
-from flyc_cli.build.supervisor import Built
+from flyc_cli.builder.build import build, compile_planned, plan
+from flyc_cli.builder.failures import BuildError, IncompleteError
+from flyc_cli.builder.supervisor import Built
 from runtime_loader import load
 from runtime_loader.signature import PointerForm, ScalarForm, StreamForm, TensorForm
 from runtime_loader.target import Target

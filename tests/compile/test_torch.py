@@ -84,7 +84,7 @@ import json, sys
 from pathlib import Path
 from tests.compile.building import build
 from tests.compile.test_torch import MODULES, requests
-from flyc_cli.build.supervisor import Built
+from flyc_cli.builder.supervisor import Built
 
 outcomes = build(requests(Path(sys.argv[1])))
 found = {}

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flyc_cli.build.supervisor import Built, compile_all
+from flyc_cli.builder.supervisor import Built, compile_all
 from mlir_passes.toolkit import assemble_toolkit
 from tests.compile.building import pointer, request, scalar
 from tests.hip_device.interpreter.harness import Harness, fresh

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from flydsl.compiler.jit_executor import CompiledArtifact
 
-from flyc_cli.build.supervisor import Built, compile_all
+from flyc_cli.builder.supervisor import Built, compile_all
 from flyc_cli.manifest import expand, load_manifest
 from flyc_cli.manifest.model import Request
 from mlir_passes.toolkit import assemble_toolkit

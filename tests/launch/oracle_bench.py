@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flyc_cli.build.supervisor import Built
+from flyc_cli.builder.supervisor import Built
 from flyc_cli.bundle_writer import BundleContents, write_bundle
 from runtime_loader import hip
 from runtime_loader.errors import ArgumentError, HipError, PlanError

@@ -18,7 +18,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flyc_cli.build.supervisor import Built, compile_all
+from flyc_cli.builder.supervisor import Built, compile_all
 from flyc_cli.manifest import expand, load_manifest
 from mlir_passes.toolkit import assemble_toolkit
 from runtime_loader import hip

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from flyc_cli.build.supervisor import Built, compile_all
+from flyc_cli.builder.supervisor import Built, compile_all
 from flyc_cli.manifest import Request, expand, load_manifest
 from mlir_passes.toolkit import assemble_toolkit
 from runtime_loader import hip

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from flyc_cli.build.build import Compiled, Workers, compile_planned, plan
-from flyc_cli.build.outcomes import Built
+from flyc_cli.builder.build import Compiled, Workers, compile_planned, plan
+from flyc_cli.builder.outcomes import Built
 from flyc_cli.store.files import Storage
 
 KERNEL = """

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from flyc_cli.build.failures import BuildError
-from flyc_cli.build.outcomes import COMPILED, SAME_INPUT
-from flyc_cli.build.servers import WorkerError
-from flyc_cli.build.supervisor import StoreWarning
+from flyc_cli.builder.failures import BuildError
+from flyc_cli.builder.outcomes import COMPILED, SAME_INPUT
+from flyc_cli.builder.servers import WorkerError
+from flyc_cli.builder.supervisor import StoreWarning
 from flyc_cli.manifest.model import Limits
 from flyc_cli.store.files import Store
 from flyc_cli.store.upkeep import verify

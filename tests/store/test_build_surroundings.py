@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from flyc_cli.build.outcomes import COMPILED, SAME_INPUT
-from flyc_cli.build.supervisor import StoreWarning
+from flyc_cli.builder.outcomes import COMPILED, SAME_INPUT
+from flyc_cli.builder.supervisor import StoreWarning
 from flyc_cli.store.files import Store
 from flyc_cli.store.upkeep import verify
 from tests.store.project import build, codes, origins, write_kernel, write_manifest

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from flyc_cli.build import cluster as cluster_module
-from flyc_cli.build import sources
-from flyc_cli.build.build import Workers, build, compile_planned, plan
-from flyc_cli.build.failures import BuildError
-from flyc_cli.build.outcomes import COMPILED, SAME_INPUT, Failed, Outcome
-from flyc_cli.build.scheduler import Cluster, ClusterError
-from flyc_cli.build.scratch import scratch_directory
-from flyc_cli.build.watch import Silent
+from flyc_cli.builder import cluster as cluster_module
+from flyc_cli.builder import sources
+from flyc_cli.builder.build import Workers, build, compile_planned, plan
+from flyc_cli.builder.failures import BuildError
+from flyc_cli.builder.outcomes import COMPILED, SAME_INPUT, Failed, Outcome
+from flyc_cli.builder.scheduler import Cluster, ClusterError
+from flyc_cli.builder.scratch import scratch_directory
+from flyc_cli.builder.watch import Silent
 from flyc_cli.manifest.model import Request
 from flyc_cli.store.files import Store
 from tests.store import project

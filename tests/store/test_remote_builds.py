@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from flyc_cli.build.build import Workers, build
-from flyc_cli.build.outcomes import COMPILED, SAME_INPUT, SHARED
+from flyc_cli.builder.build import Workers, build
+from flyc_cli.builder.outcomes import COMPILED, SAME_INPUT, SHARED
 from flyc_cli.store.files import Store
 from flyc_cli.store.remote import RemoteCache, RemoteCacheWarning
 from flyc_cli.store.remote_settings import Remote

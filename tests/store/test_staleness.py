@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from flyc_cli.build.explain import explain
-from flyc_cli.build.outcomes import COMPILED, SAME_INPUT, SAME_MODULE
+from flyc_cli.builder.explain import explain
+from flyc_cli.builder.outcomes import COMPILED, SAME_INPUT, SAME_MODULE
 from flyc_cli.store.files import Store
 from tests.store.project import build, codes, origins, write_kernel, write_manifest
 

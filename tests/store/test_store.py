@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flyc_cli.build.jobs import WORKER_BYTES, default_jobs
+from flyc_cli.builder.jobs import WORKER_BYTES, default_jobs
 from flyc_cli.manifest.model import Limits, Request, Source, TypeValue
 from flyc_cli.manifest.source import Place
 from flyc_cli.store.dependencies import Dependency, States

@@ -13,8 +13,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from flyc_cli.build.build import Workers, build
-from flyc_cli.build.watch import Silent
+from flyc_cli.builder.build import Workers, build
+from flyc_cli.builder.watch import Silent
 from flyc_cli.bundle_writer import WrittenBundle
 from flyc_cli.store.artifacts import Artifacts
 from flyc_cli.store.files import Store
@@ -108,7 +108,7 @@ CHANGES: dict[str, Callable[[Path], None]] = {
 @pytest.mark.parametrize("kind", CHANGES)
 def test_a_change_of_any_kind_is_seen(project: Project, kind: str, tmp_path: Path) -> None:
     """And what is as it was again is found again."""
-    from flyc_cli.build import build as module
+    from flyc_cli.builder import build as module
 
     before = tmp_path / "before"
     shutil.copytree(project.directory, before, symlinks=True)
@@ -166,7 +166,7 @@ def built_after(manifest: Path, store: Store, once: Callable[[], object] | None)
     return build(manifest, out, watcher=Told(once), workers=workers, jobs=1)
 
 
-@pytest.mark.filterwarnings("ignore::flyc_cli.build.supervisor.StoreWarning")
+@pytest.mark.filterwarnings("ignore::flyc_cli.builder.supervisor.StoreWarning")
 @pytest.mark.parametrize(
     "kind", ["edited meanwhile", "edited and put back", "refused by the store"]
 )
@@ -193,8 +193,8 @@ def test_other_versions_are_another_build(
     shares: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a bundle says of its origin is a part of it."""
-    from flyc_cli.build import build as module
-    from flyc_cli.build import toolchain
+    from flyc_cli.builder import build as module
+    from flyc_cli.builder import toolchain
 
     store = Store(shares.parent.parent / "store")
     first = built_after(shares, store, None)

@@ -203,7 +203,7 @@ def test_importing_it_is_cheap_and_keeps_build_a_function() -> None:
         "import sys, flyc_cli\n"
         "heavy = {'yaml', 'click', 'rich', 'zstandard', 'flydsl', 'torch', 'numpy'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
-        "import flyc_cli.build.build\n"
+        "import flyc_cli.builder.build\n"
         "from flyc_cli import build\n"
         "assert build is flyc_cli.api.build\n"
     )

@@ -20,10 +20,14 @@ EXTRAS = {
     "runtime_loader/trust.py": "cryptography",
     "runtime_loader/torch.py": "torch",
     "flyc_cli/signing.py": "cryptography",
-    "flyc_cli/build/scheduler.py": "distributed",
+    "flyc_cli/builder/scheduler.py": "distributed",
 }
 # The one adapter to FlyDSL, and the modules that only run inside compile workers.
-MAY_IMPORT_FLYDSL = {"flyc_cli/frontends", "flyc_cli/build/job.py", "flyc_cli/build/fork_server.py"}
+MAY_IMPORT_FLYDSL = {
+    "flyc_cli/frontends",
+    "flyc_cli/builder/job.py",
+    "flyc_cli/builder/fork_server.py",
+}
 
 
 def imports(path: Path) -> set[str]:

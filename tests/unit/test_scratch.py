@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from flyc_cli.build.scratch import scratch_directory
+from flyc_cli.builder.scratch import scratch_directory
 
 HOLDER = """
 import sys, time
-from flyc_cli.build.scratch import scratch_directory
+from flyc_cli.builder.scratch import scratch_directory
 with scratch_directory() as directory:
     (directory / "file").touch()
     print(directory, flush=True)

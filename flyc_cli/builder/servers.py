@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from flyc_cli.build.fork_server import server_socket
-from flyc_cli.build.job import Job
-from flyc_cli.build.outcomes import exit_text
+from flyc_cli.builder.fork_server import server_socket
+from flyc_cli.builder.job import Job
+from flyc_cli.builder.outcomes import exit_text
 from flyc_cli.frontends.environment import without_settings
 from runtime_loader.errors import FlycError
 
@@ -62,7 +62,7 @@ def start_server(mode: str) -> Server:
     """Start a server that has imported FlyDSL. Raises `WorkerError`."""
     connection, descriptor = server_socket()
     process = subprocess.Popen(
-        [sys.executable, "-m", "flyc_cli.build.fork_server", str(descriptor), mode],
+        [sys.executable, "-m", "flyc_cli.builder.fork_server", str(descriptor), mode],
         pass_fds=[descriptor],
         stdin=subprocess.DEVNULL,
         env=worker_environment(os.environ),

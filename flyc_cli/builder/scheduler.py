@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from flyc_cli.build.cluster_worker import identity
-from flyc_cli.build.servers import WorkerError
-from flyc_cli.build.sources import Packed
+from flyc_cli.builder.cluster_worker import identity
+from flyc_cli.builder.servers import WorkerError
+from flyc_cli.builder.sources import Packed
 
 # What a compile takes of a worker that declares how much it has; the memory at most on average.
 _WANTED = {"flyc": 1.0, "memory": 0.7e9}

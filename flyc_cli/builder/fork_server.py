@@ -1,10 +1,10 @@
 """A process that has imported FlyDSL once and forks a fresh child for every job.
 
-Run as `python -m flyc_cli.build.fork_server FD MODE`, where FD is a connected socket and MODE is
+Run as `python -m flyc_cli.builder.fork_server FD MODE`, where FD is a connected socket and MODE is
 `standin` or `torch`. It receives `(number, Job)` and `None` to stop; it sends
 `("ready", "")`, `("broken", message)` or `("unsupported", message)` once, then
 `("started", number, pid)` and `("ended", number, wait status, peak memory in KiB)` for each job.
-The peer is its own supervisor (`flyc_cli.build.supervisor`), so the socket carries pickles.
+The peer is its own supervisor (`flyc_cli.builder.supervisor`), so the socket carries pickles.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ import traceback
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from flyc_cli.build.job import CANNOT_WRITE, Job, run_job
+from flyc_cli.builder.job import CANNOT_WRITE, Job, run_job
 from flyc_cli.store.recorder import Recorder
 
 # What jobs import of flyc. A child that imports a module compiles its source anew (see
-# `flyc_cli.build.job`), so whatever is not the author's is imported before.
+# `flyc_cli.builder.job`), so whatever is not the author's is imported before.
 _NEEDED_BY_JOBS = (
-    "flyc_cli.build.early_cutoff",
+    "flyc_cli.builder.early_cutoff",
     "flyc_cli.frontends.raw_sources",
     "flyc_cli.frontends.reach",
     "mlir_passes.lowering",

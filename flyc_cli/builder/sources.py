@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flyc_cli.build.outcomes import Failed
+from flyc_cli.builder.outcomes import Failed
 from flyc_cli.manifest.model import Request
 from runtime_loader.errors import FlycError
 

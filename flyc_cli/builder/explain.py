@@ -6,8 +6,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from flyc_cli.build.build import open_artifacts
-from flyc_cli.build.toolchain import open_toolkit
+from flyc_cli.builder.build import open_artifacts
+from flyc_cli.builder.toolchain import open_toolkit
 from flyc_cli.inspect.manifest import select
 from flyc_cli.store.files import Store
 from flyc_cli.store.why import Answer, why

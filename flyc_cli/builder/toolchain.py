@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from flyc_cli.build.supervisor import WorkerError
+from flyc_cli.builder.supervisor import WorkerError
 from mlir_passes.external_llvm import find_external_llvm
 from mlir_passes.toolkit import Toolkit, assemble_toolkit, rocm_toolkit
 from mlir_passes.version import LOWERING_VERSION

@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flyc_cli.build.cluster_worker import Task, Unfit, build_task
-from flyc_cli.build.outcomes import Built, Failed, Finished, Outcome
-from flyc_cli.build.scheduler import Cluster, ClusterError, Room, Scheduler
-from flyc_cli.build.scratch import scratch_directory
-from flyc_cli.build.sources import Packed, pack
-from flyc_cli.build.supervisor import RETRIES, Run
-from flyc_cli.build.watch import SILENT, Watcher
+from flyc_cli.builder.cluster_worker import Task, Unfit, build_task
+from flyc_cli.builder.outcomes import Built, Failed, Finished, Outcome
+from flyc_cli.builder.scheduler import Cluster, ClusterError, Room, Scheduler
+from flyc_cli.builder.scratch import scratch_directory
+from flyc_cli.builder.sources import Packed, pack
+from flyc_cli.builder.supervisor import RETRIES, Run
+from flyc_cli.builder.watch import SILENT, Watcher
 from flyc_cli.manifest.model import NO_LIMITS, Limits, Request
 from flyc_cli.store.artifacts import Artifacts
 from mlir_passes.toolkit import Toolkit

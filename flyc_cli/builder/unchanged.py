@@ -17,7 +17,7 @@ from typing import Any
 
 import zstandard
 
-from flyc_cli.build.outcomes import Built
+from flyc_cli.builder.outcomes import Built
 from flyc_cli.bundle_writer import WrittenBundle
 from flyc_cli.manifest import Manifest
 from flyc_cli.store.artifacts import Artifacts

@@ -16,18 +16,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from flyc_cli.build.outcomes import Built, Failed, Finished, Outcome
-from flyc_cli.build.scratch import scratch_directory
-from flyc_cli.build.servers import Server, worker_environment
-from flyc_cli.build.sources import Packed, moved, moved_back, unpack
-from flyc_cli.build.supervisor import Run
-from flyc_cli.build.toolchain import (
+from flyc_cli.builder.outcomes import Built, Failed, Finished, Outcome
+from flyc_cli.builder.scratch import scratch_directory
+from flyc_cli.builder.servers import Server, worker_environment
+from flyc_cli.builder.sources import Packed, moved, moved_back, unpack
+from flyc_cli.builder.supervisor import Run
+from flyc_cli.builder.toolchain import (
     flyc_version,
     flydsl_directory,
     installed_compiler,
     open_toolkit,
 )
-from flyc_cli.build.watch import SILENT
+from flyc_cli.builder.watch import SILENT
 from flyc_cli.manifest.model import Limits, Request
 from flyc_cli.store.artifacts import Artifacts
 from flyc_cli.store.files import Store

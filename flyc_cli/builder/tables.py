@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flyc_cli.build.supervisor import Built
+from flyc_cli.builder.supervisor import Built
 from flyc_cli.bundle_writer import TableContents
 from flyc_cli.manifest import Manifest, table_keys
 from flyc_cli.manifest.source import Spot

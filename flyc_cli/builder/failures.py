@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flyc_cli.build.supervisor import Failed
+from flyc_cli.builder.supervisor import Failed
 from flyc_cli.bundle_writer import WrittenBundle
 from flyc_cli.text import counted, first_few
 from runtime_loader.errors import FlycError

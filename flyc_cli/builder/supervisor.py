@@ -18,9 +18,9 @@ from dataclasses import replace
 from multiprocessing.connection import wait
 from pathlib import Path
 
-from flyc_cli.build.job import CANNOT_WRITE, Job
-from flyc_cli.build.memory import resident_bytes
-from flyc_cli.build.outcomes import (
+from flyc_cli.builder.job import CANNOT_WRITE, Job
+from flyc_cli.builder.memory import resident_bytes
+from flyc_cli.builder.outcomes import (
     COMPILED,
     Built,
     Failed,
@@ -34,9 +34,9 @@ from flyc_cli.build.outcomes import (
     read_finished,
     to_keep,
 )
-from flyc_cli.build.scratch import scratch_directory
-from flyc_cli.build.servers import STANDIN, TORCH, Server, WorkerError, start_server
-from flyc_cli.build.watch import SILENT, Watcher
+from flyc_cli.builder.scratch import scratch_directory
+from flyc_cli.builder.servers import STANDIN, TORCH, Server, WorkerError, start_server
+from flyc_cli.builder.watch import SILENT, Watcher
 from flyc_cli.frontends.torch_standin import torch_is_installed
 from flyc_cli.manifest.model import NO_LIMITS, Limits, Request
 from flyc_cli.store.artifacts import Artifacts, Cost, Lowered, keep_lowered

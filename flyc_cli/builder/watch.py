@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from flyc_cli.build.outcomes import Failed, Outcome
+from flyc_cli.builder.outcomes import Failed, Outcome
 from flyc_cli.manifest.model import Request
 
 

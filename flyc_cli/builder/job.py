@@ -114,7 +114,7 @@ def _failure(stage: str, message: str, source: list[tuple[str, int]]) -> dict[st
 
 
 def _build(job: Job, part: Part, log: Any, recorder: Recorder, reuse: _Reuse) -> dict[str, float]:
-    from flyc_cli.build.early_cutoff import files_beside
+    from flyc_cli.builder.early_cutoff import files_beside
     from flyc_cli.frontends import flydsl_adapter as adapter
     from flyc_cli.frontends.raw_sources import describe_code_object, trace_mlir
     from flyc_cli.frontends.reach import trace_part
@@ -180,7 +180,7 @@ def _import_from_sources(job: Job) -> None:
 
 def _lowered_before(job: Job, traced: Any, beside: Sequence[str], reuse: _Reuse) -> Any:
     """What the store has for a traced module, if it may be used."""
-    from flyc_cli.build.early_cutoff import key_of_module, lowered_before
+    from flyc_cli.builder.early_cutoff import key_of_module, lowered_before
 
     if job.storage is None:
         return None

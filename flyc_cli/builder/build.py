@@ -11,23 +11,28 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flyc_cli.build.budgets import over_budget
-from flyc_cli.build.failures import (
+from flyc_cli.builder.budgets import over_budget
+from flyc_cli.builder.failures import (
     BuildError,
     IncompleteError,
     MissingWarning,
     OverBudgetError,
     missing_text,
 )
-from flyc_cli.build.jobs import default_jobs
-from flyc_cli.build.merge import merge_outcomes
-from flyc_cli.build.scratch import scratch_directory
-from flyc_cli.build.servers import WorkerError, worker_environment
-from flyc_cli.build.supervisor import RETRIES, Built, Failed, compile_all
-from flyc_cli.build.tables import collect_tables
-from flyc_cli.build.toolchain import flydsl_directory, installed_compiler, open_toolkit, provenance
-from flyc_cli.build.unchanged import Unchanged
-from flyc_cli.build.watch import SILENT, Watcher
+from flyc_cli.builder.jobs import default_jobs
+from flyc_cli.builder.merge import merge_outcomes
+from flyc_cli.builder.scratch import scratch_directory
+from flyc_cli.builder.servers import WorkerError, worker_environment
+from flyc_cli.builder.supervisor import RETRIES, Built, Failed, compile_all
+from flyc_cli.builder.tables import collect_tables
+from flyc_cli.builder.toolchain import (
+    flydsl_directory,
+    installed_compiler,
+    open_toolkit,
+    provenance,
+)
+from flyc_cli.builder.unchanged import Unchanged
+from flyc_cli.builder.watch import SILENT, Watcher
 from flyc_cli.bundle_writer import BundleContents, WrittenBundle, write_bundle
 from flyc_cli.compression import Compression
 from flyc_cli.frontends.versions import warn_if_unchecked
@@ -43,7 +48,7 @@ from mlir_passes.toolkit import Toolkit
 from runtime_loader.target import Target
 
 if TYPE_CHECKING:
-    from flyc_cli.build.scheduler import Cluster
+    from flyc_cli.builder.scheduler import Cluster
 
 
 @dataclass(frozen=True)
@@ -160,7 +165,7 @@ def _compile(
     watcher.begin(planned.requests)
     build_them: Any = compile_all
     if workers.cluster is not None:
-        from flyc_cli.build.cluster import build_on_cluster
+        from flyc_cli.builder.cluster import build_on_cluster
 
         build_them = partial(build_on_cluster, workers.cluster, tools)
     outcomes = merge_outcomes(

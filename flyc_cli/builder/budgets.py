@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from flyc_cli.build.outcomes import Built, Failed
+from flyc_cli.builder.outcomes import Built, Failed
 from runtime_loader.bundle_file import BundleFile
 from runtime_loader.catalogue import Catalogue
 from runtime_loader.code_object import machine_code

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from flyc_cli.build.job import Job
+from flyc_cli.builder.job import Job
 from flyc_cli.manifest.model import Request
 from flyc_cli.store.artifacts import Artifact
 from flyc_cli.store.recorder import Looked, looked_from_json

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flyc_cli.build.failures import failure_json
-from flyc_cli.build.outcomes import COMPILED, Built, Failed, Outcome
-from flyc_cli.build.watch import Silent
+from flyc_cli.builder.failures import failure_json
+from flyc_cli.builder.outcomes import COMPILED, Built, Failed, Outcome
+from flyc_cli.builder.watch import Silent
 from flyc_cli.manifest.model import Request
 
 _MICROSECONDS = 1e6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flyc_cli.build.supervisor import Built, Failed, Outcome
+from flyc_cli.builder.supervisor import Built, Failed, Outcome
 
 
 def merge_outcomes(outcomes: Sequence[Outcome]) -> list[Outcome]:
