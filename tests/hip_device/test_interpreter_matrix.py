@@ -252,11 +252,12 @@ def _wmma(processor: str, name: str, **fields: Any) -> Any:
 
 @pytest.mark.parametrize("processor", ["gfx1100", "gfx1201"])
 @pytest.mark.parametrize("signed", [False, True])
-def test_wmma_of_integers(processor: str, signed: bool) -> None:
+@pytest.mark.parametrize("lanes", [32, 64])
+def test_wmma_of_integers(processor: str, signed: bool, lanes: int) -> None:
     a, b = (_RANDOM.integers(0, 256, (16, 16)) for _ in range(2))
-    w = waves(processor, count=1, lanes=32)
-    held = 16 if processor == "gfx1100" else 8
-    for lane in range(32):
+    w = waves(processor, count=1, lanes=lanes)
+    held = 16 if processor == "gfx1100" else 16 * 16 // lanes
+    for lane in range(lanes):
         for k in range(held):
             at = k if processor == "gfx1100" else lane // 16 * held + k
             _put(w, _A, lane, k, a[lane % 16, at], 1)
@@ -266,26 +267,47 @@ def test_wmma_of_integers(processor: str, signed: bool) -> None:
     if signed:
         a, b = ((x ^ 128) - 128 for x in (a, b))
     expected = a @ b.T + 7
-    for lane in range(32):
-        for register in range(8):
-            row = _wmma_row(processor, 32, lane, register)
+    for lane in range(lanes):
+        for register in range(256 // lanes):
+            row = _wmma_row(processor, lanes, lane, register)
             assert int(w.i32[_D + register, 0, lane]) == expected[row, lane % 16]
 
 
 @pytest.mark.parametrize("processor", ["gfx1100", "gfx1201"])
-def test_wmma_to_half(processor: str) -> None:
+@pytest.mark.parametrize("lanes", [32, 64])
+def test_wmma_to_half(processor: str, lanes: int) -> None:
     """RDNA3 writes one half of each register, RDNA4 packs two rows."""
-    one, two = 0x3C003C00, 0x40004000
-    w = waves(processor, count=1, lanes=32)
-    w.vgpr[_A : _A + 8], w.vgpr[_B : _B + 8], w.vgpr[_C : _C + 8] = one, two, one
-    w.vgpr[_D : _D + 8] = 0x12341234
+    a, b, c = (_RANDOM.integers(-8, 8, (16, 16)) for _ in range(3))
+    w = waves(processor, count=1, lanes=lanes)
+    packs = processor == "gfx1201"
+    held = 16 * 16 // lanes if packs else 16
+    rows = 256 // lanes
+    w.vgpr[_C : _C + 8] = w.vgpr[_D : _D + 8] = 0x12341234
+
+    def place(lane: int, n: int) -> tuple[int, int]:
+        """The half, counted from the first register on, of a lane's n-th row; and that row."""
+        return n if packs else 2 * n, _wmma_row(processor, lanes, lane, n)
+
+    for lane in range(lanes):
+        for k in range(held):
+            at = lane // 16 * held + k if packs else k
+            for first, matrix in ((_A, a), (_B, b)):
+                bits = np.float16(matrix[lane % 16, at]).view(np.uint16)
+                _put(w, first, lane, k, int(bits), 2)
+        for n in range(rows):
+            half, row = place(lane, n)
+            _put(w, _C, lane, half, int(np.float16(c[row, lane % 16]).view(np.uint16)), 2)
     execute(processor, w, [_wmma(processor, "v_wmma_f16_16x16x16_f16", neg=0)])
-    thirty_three = int(np.float16(33).view(np.uint16))
-    if processor == "gfx1100":
-        assert (w.vgpr[_D : _D + 8] == (0x12340000 | thirty_three)).all()
-    else:
-        assert (w.vgpr[_D : _D + 4] == thirty_three * 0x10001).all()
-        assert (w.vgpr[_D + 4] == 0x12341234).all()
+    expected = a @ b.T + c
+    words = rows // 2 if packs else rows
+    for lane in range(lanes):
+        for n in range(rows):
+            half, row = place(lane, n)
+            found = w.vgpr[_D + half // 2, 0, lane] >> np.uint32(half % 2 * 16)
+            assert np.uint16(found & 0xFFFF).view(np.float16) == expected[row, lane % 16]
+            if not packs:
+                assert w.vgpr[_D + n, 0, lane] >> 16 == 0x1234
+        assert (w.vgpr[_D + words : _D + 8, 0, lane] == 0x12341234).all()
 
 
 # Packed math

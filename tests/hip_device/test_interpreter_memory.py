@@ -384,22 +384,25 @@ def test_lds_bounds() -> None:
         execute("gfx942", w, [opcode("gfx942", "ds_read_b32")(v[4], v[2])])
 
 
-@pytest.mark.parametrize(("bits", "per_lane"), [(16, 4), (8, 8), (4, 16)])
-def test_transposed_reads(bits: int, per_lane: int) -> None:
-    """16 lanes hold a row-major matrix of 16 columns; each lane gets a column."""
-    columns = _RANDOM.integers(0, 1 << bits, (4, per_lane, 16))
-    flat = columns.reshape(4, -1)
-    if bits == 4:
-        content = (flat[:, ::2] | flat[:, 1::2] << 4).astype(np.uint8)
-    else:
-        content = flat.astype(f"u{bits // 8}")
-    place = (np.arange(64) * 8).astype(np.uint32)
-    w = waves("gfx950", vector={2: place}, count=1, lds=content)
-    execute("gfx950", w, [opcode("gfx950", f"ds_read_b64_tr_b{bits}")(v[4:5], v[2])])
-    found = get_vector(w, 4, np.uint64)[0]
+@pytest.mark.parametrize(("bits", "size"), [(16, 64), (8, 64), (4, 64), (6, 96)])
+def test_transposed_reads(bits: int, size: int) -> None:
+    """By FlyDSL's layouts of the copy atom `cdna4.lds_read_trans`, in bits of 16 lanes.
+
+    Lane t brings bits t * size on; bit b of its element k is then bit t * bits + k * 16 * bits + b
+    of those of all.
+    """
+    octets = _RANDOM.integers(0, 256, 64 * size // 8, dtype=np.uint8)
+    place = (np.arange(64) * (size // 8)).astype(np.uint32)
+    w = waves("gfx950", vector={2: place}, count=1, lds=octets)
+    execute(
+        "gfx950", w, [opcode("gfx950", f"ds_read_b{size}_tr_b{bits}")(v[4 : 3 + size // 32], v[2])]
+    )
+    given = np.unpackbits(octets, bitorder="little").reshape(4, 16 * size)
     for lane in range(64):
-        column = columns[lane // 16, :, lane % 16]
-        assert int(found[lane]) == sum(int(x) << bits * k for k, x in enumerate(column))
+        words = [int(w.vgpr[4 + word][0, lane]) for word in range(size // 32)]
+        for at in range(size):
+            source = lane % 16 * bits + at // bits * 16 * bits + at % bits
+            assert words[at // 32] >> at % 32 & 1 == given[lane // 16, source]
 
 
 # Scratch and flat
