@@ -80,7 +80,7 @@ class _MemoryReader:
         tensors = [form for form in forms if isinstance(form, TensorForm)]
         self._extents = _leaves([form.shape for form in tensors])
         self._strides = _leaves([form.strides for form in tensors])
-        self._mask = max(form.align for form in forms) - 1
+        self._mask = (_largest([form.align for form in forms]) or 1 << 64) - 1
 
     def of(self, value: Any) -> object:
         if type(value) is int:
@@ -113,8 +113,13 @@ def _leaves(columns: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
         if max(leaves) >= 0:
             found.append((axis, 0))
         elif min(leaves) < -1:
-            found.append((axis, -min(leaves)))
+            found.append((axis, _largest([-leaf for leaf in leaves])))
     return found
+
+
+def _largest(divisors: Sequence[int]) -> int:
+    """The largest of powers of two, of which the others then say nothing more; 0 if one is none."""
+    return 0 if any(number & (number - 1) for number in divisors) else max(divisors)
 
 
 class TableKeys:
