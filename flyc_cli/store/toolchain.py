@@ -59,7 +59,7 @@ def identify_toolchain(
     flyc = [
         *(Path(FLYC) / "flyc_cli" / "frontends").rglob("*.py"),
         *(Path(FLYC) / "runtime_loader").glob("*.py"),
-        Path(FLYC) / "flyc_cli" / "build" / "job.py",
+        Path(FLYC) / "flyc_cli" / "builder" / "job.py",
         Path(FLYC) / "flyc_cli" / "manifest" / "model.py",
     ]
     passes = list((Path(FLYC) / "mlir_passes").rglob("*.py"))
