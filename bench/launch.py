@@ -198,8 +198,7 @@ def plain_tensors_on_gpu() -> Iterator[None]:
     on a GPU. FlyDSL takes them as they are."""
     import torch
 
-    place = torch.device("cuda", 0)
-    torch.Tensor.device = property(lambda tensor: place)  # type: ignore[assignment]
+    torch.Tensor.device = torch.device("cuda", 0)  # type: ignore[assignment]
     try:
         yield
     finally:

@@ -40,15 +40,13 @@ from flyc_cli.manifest import Manifest, Request, expand, load_manifest
 from flyc_cli.manifest.model import NO_LIMITS, Limits
 from flyc_cli.store.artifacts import Artifacts
 from flyc_cli.store.files import Store
-from flyc_cli.store.layers import Layers
-from flyc_cli.store.remote import RemoteCache
-from flyc_cli.store.remote_settings import Remote
 from flyc_cli.store.toolchain import identify_toolchain
 from mlir_passes.toolkit import Toolkit
 from runtime_loader.target import Target
 
 if TYPE_CHECKING:
     from flyc_cli.builder.scheduler import Cluster
+    from flyc_cli.store.remote_settings import Remote
 
 
 @dataclass(frozen=True)
@@ -204,6 +202,9 @@ def open_artifacts(
     toolchain = identify_toolchain(storage, toolkit, flydsl_directory(), environment)
     if remote is None:
         return Artifacts(storage, toolchain, environment)
+    from flyc_cli.store.layers import Layers
+    from flyc_cli.store.remote import RemoteCache
+
     cache = RemoteCache(remote)
     shared = Layers(storage, cache, shared_first=True)
     layers = Layers(storage, cache, fetched=shared.fetched)

@@ -133,16 +133,20 @@ def build(
     from flyc_cli.builder.build import build as build_bundle
     from flyc_cli.builder.failures import BuildError, IncompleteError
     from flyc_cli.builder.report import Events, Tracker, write_json
-    from flyc_cli.builder.scheduler import Cluster
     from flyc_cli.builder.watch import Several
     from flyc_cli.manifest.model import Limits
     from flyc_cli.output import show, show_json_line
     from flyc_cli.progress import build_progress
-    from flyc_cli.store.remote_settings import Remote
     from flyc_cli.views.build import bundle_line, written_json
 
-    remote = None
+    remote = cluster = None
+    if scheduler:
+        from flyc_cli.builder.scheduler import Cluster
+
+        cluster = Cluster(scheduler, assume_shared_sources)
     if remote_cache:
+        from flyc_cli.store.remote_settings import Remote
+
         if no_cache:
             raise click.UsageError("--no-cache leaves no store for --remote-cache to fill")
         remote = Remote.at(remote_cache, read_only=remote_cache_mode == "read")
@@ -168,7 +172,7 @@ def build(
                 workers=Workers(
                     storage=None if no_cache else store_in(cache_dir),
                     remote=remote,
-                    cluster=Cluster(scheduler, assume_shared_sources) if scheduler else None,
+                    cluster=cluster,
                     limits=Limits(timeout, memory_limit),
                     retries=retries,
                 ),

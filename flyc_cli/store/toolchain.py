@@ -102,7 +102,9 @@ def _linker_files(toolkit: Toolkit) -> Iterator[Path]:
     elif linker.is_file():
         yield linker.resolve()
         yield from sorted((toolkit.directory / "llvm" / "lib").glob("libLLVM*.so*"))
-    yield from sorted((toolkit.directory / "amdgcn" / "bitcode").glob("*.bc"))
+    # In a toolkit that was assembled these are links, in a directory of this build alone.
+    bitcode = (toolkit.directory / "amdgcn" / "bitcode").glob("*.bc")
+    yield from sorted(path.resolve() for path in bitcode)
 
 
 def _is_native(path: Path) -> bool:

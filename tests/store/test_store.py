@@ -24,7 +24,7 @@ from flyc_cli.store.paths import Roots
 from flyc_cli.store.toolchain import identify_toolchain
 from flyc_cli.store.upkeep import prune, stats, verify
 from flyc_cli.text import parse_byte_size
-from mlir_passes.toolkit import Toolkit
+from mlir_passes.toolkit import Toolkit, assemble_toolkit
 from runtime_loader.signature import PointerForm
 from runtime_loader.target import Target
 
@@ -314,6 +314,19 @@ def test_a_changed_toolchain_has_other_keys(
     after = identity()
     assert after[0] != before[0]
     assert (after[1] != before[1]) == lowers
+
+
+def test_what_is_installed_is_hashed_once(tmp_path: Path, store: Store) -> None:
+    """Although each build assembles a toolkit of its own."""
+    flydsl = tmp_path / "flydsl"
+    flydsl.mkdir()
+    found = []
+    for name in ("first", "second"):
+        toolkit = assemble_toolkit(tmp_path / name)
+        found.append(identify_toolchain(store, toolkit, flydsl, {}))
+        records = sorted(path.name for path in (store.root / "records").rglob("*"))
+        assert len([name for name in records if len(name) == 64]) == 1
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(
