@@ -48,11 +48,17 @@ def many(make_bundle: Callable[..., Path], code_objects: dict[str, bytes]) -> Pa
 
 
 class Worker(threading.Thread):
-    """Makes `CALLS` calls; `launched` is what they must have launched, `problems` what failed."""
+    """Makes `CALLS` calls; `launched` is what they must have launched, `problems` what failed.
 
-    def __init__(self, bundle: rt.Bundle, streams: list[int], number: int, seed: int) -> None:
+    `op` is an operator that all threads share.
+    """
+
+    def __init__(
+        self, bundle: rt.Bundle, op: rt.Op, streams: list[int], number: int, seed: int
+    ) -> None:
         super().__init__()
         self._bundle = bundle
+        self._op = op
         self._streams = streams
         self._number = number
         self._random = random.Random(f"{seed} {number}")
@@ -89,15 +95,17 @@ class Worker(threading.Thread):
         ]
 
     def _launch(self, kernel: Kernel, x: Array, parts: int, factor: float, stream: int) -> None:
-        way = self._random.randrange(4)
+        way = self._random.randrange(5)
         if way == 0:
             kernel(x, parts, factor, stream)
         elif way == 1:
             kernel(stream=stream, factor=factor, x=x, parts=parts)
         elif way == 2:
             kernel.bind(x, factor=factor)(parts, stream)
-        else:
+        elif way == 3:
             kernel.bind(stream=stream).each([(x, parts, factor)])
+        else:
+            self._op(x, parts, factor=factor, stream=stream)
 
 
 def test_threads_devices_and_kernels_at_random(device: HipTestDevice, many: Path) -> None:
@@ -109,7 +117,8 @@ def test_threads_devices_and_kernels_at_random(device: HipTestDevice, many: Path
     end = time.monotonic() + SECONDS
     seed = total = 0
     while time.monotonic() < end or seed == 0:
-        workers = [Worker(bundle, streams, number, seed) for number in range(THREADS)]
+        op = bundle.op("scale")
+        workers = [Worker(bundle, op, streams, number, seed) for number in range(THREADS)]
         for worker in workers:
             worker.start()
         for worker in workers:
