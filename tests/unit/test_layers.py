@@ -2,6 +2,7 @@
 
 import ast
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,9 @@ def test_lower_layers_do_not_know_the_upper_ones(package: str) -> None:
     upper = {"runtime_loader": {"mlir_passes", "flyc_cli"}, "mlir_passes": {"flyc_cli"}}[package]
     for path in (ROOT / package).rglob("*.py"):
         assert not {module.partition(".")[0] for module in imports(path)} & upper, path
+
+
+def test_no_two_test_files_have_the_same_name() -> None:
+    """pytest imports them by their names alone."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
