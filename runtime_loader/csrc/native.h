@@ -209,7 +209,7 @@ static inline bool bind_address(const Argument *a, uint64_t address, uint64_t *s
            good_address(a, address, a->kind == POINTER || a->empty_when_raw);
 }
 
-/* --- memory.c again --- */
+/* --- memory.c: such arguments to slots --- */
 
 bool memory_setup(void);
 /* Takes the details of an argument; false with an exception set. */

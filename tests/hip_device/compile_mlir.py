@@ -1,8 +1,8 @@
 """Compiles modules of MLIR, in a process of its own: one code object for each target.
 
-    python -m tests.hip_device.compile_mlir FILE DIRECTORY PROCESSOR...
+    python -m tests.hip_device.compile_mlir FILE DIRECTORY TARGET...
 
-FILE has the operations of a `gpu.module`; DIRECTORY/PROCESSOR.hsaco is written.
+FILE has the operations of a `gpu.module`; DIRECTORY/TARGET.hsaco is written.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ _ROOT = Path(__file__).parents[2]
 _MODULE = """
 module attributes {{gpu.container_module}} {{
   gpu.module @kernels [#rocdl.target<chip = "{processor}">] {{
+    llvm.module_flags [{flags}]
 {body}
   }}
 }}
 """
 
 
-def compile_mlir(body: str, processors: Sequence[str], directory: Path) -> dict[str, bytes]:
-    """The code object of each processor."""
+def compile_mlir(body: str, targets: Sequence[str], directory: Path) -> dict[str, bytes]:
+    """The code object for each target, such as "gfx942:xnack-"."""
     source = directory / "body.mlir"
     source.write_text(body)
     command = [sys.executable, "-m", "tests.hip_device.compile_mlir", source, directory]
     environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
-    subprocess.run([*command, *processors], check=True, env=environment, cwd=_ROOT)
-    return {name: (directory / f"{name}.hsaco").read_bytes() for name in processors}
+    subprocess.run([*command, *targets], check=True, env=environment, cwd=_ROOT)
+    return {name: (directory / f"{name}.hsaco").read_bytes() for name in targets}
 
 
-def main(source: Path, directory: Path, processors: list[str]) -> None:
+def main(source: Path, directory: Path, targets: list[str]) -> None:
     from flydsl._mlir import ir
     from flydsl._mlir.dialects import gpu
     from flydsl._mlir.passmanager import PassManager
@@ -41,15 +42,22 @@ def main(source: Path, directory: Path, processors: list[str]) -> None:
     from mlir_passes.toolkit import assemble_toolkit
 
     toolkit = assemble_toolkit(directory / "toolkit").directory
-    for processor in processors:
+    passes = f'builtin.module(gpu-module-to-binary{{format=fatbin toolkit="{toolkit}"}})'
+    body = source.read_text()
+    for target in targets:
+        processor, *features = target.split(":")
+        flags = ", ".join(
+            f'#llvm.mlir.module_flag<error, "amdgpu.{feature[:-1]}", {value} : i32>'
+            for feature in features
+            for value in [int(feature.endswith("+"))]
+        )
         with ir.Context():
-            module = ir.Module.parse(_MODULE.format(processor=processor, body=source.read_text()))
-            passes = f'gpu-module-to-binary{{format=fatbin toolkit="{toolkit}"}}'
-            PassManager.parse(f"builtin.module({passes})").run(module.operation)
+            text = _MODULE.format(processor=processor, flags=flags, body=body)
+            module = ir.Module.parse(text)
+            PassManager.parse(passes).run(module.operation)
             (binary,) = (op for op in module.body if op.operation.name == "gpu.binary")
             objects = binary.operation.attributes["objects"]
-            path = directory / f"{processor}.hsaco"
-            path.write_bytes(gpu.ObjectAttr(objects[0]).object)
+            (directory / f"{target}.hsaco").write_bytes(gpu.ObjectAttr(objects[0]).object)
 
 
 if __name__ == "__main__":

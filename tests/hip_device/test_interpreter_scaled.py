@@ -6,16 +6,14 @@ listed with its value, and a number becomes the nearest of them, of two the one 
 
 from __future__ import annotations
 
-import struct
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from tests.hip_device.compile_mlir import compile_mlir
-from tests.hip_device.interpreter.harness import fresh, hidden_arguments
-from tests.hip_device.interpreter.launch import CodeObjectProgram, Request, run
-from tests.hip_device.interpreter.memory import GlobalMemory
+from tests.hip_device.interpreter.harness import fresh, launch_kernel
+from tests.hip_device.interpreter.launch import CodeObjectProgram
 
 pytestmark = [pytest.mark.compile, pytest.mark.device]
 
@@ -104,12 +102,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> CodeObjectProgram:
 def _launch(program: CodeObjectProgram, kernel: str, words: np.ndarray) -> np.ndarray:
     """Two words of each lane."""
     out = fresh((_LANES, 2), np.uint32)
-    memory = GlobalMemory()
-    arrays = [memory.add_array(array, "an array").base for array in (words, out)]
-    base = memory.add_array(program.image.octets, "the code object").base
-    request = Request(kernel, (1, 1, 1), (_LANES, 1, 1), struct.pack("<2Q", *arrays), 0, base)
-    segment = hidden_arguments(program.image.kernels[kernel].metadata, request)
-    run(program, Request(kernel, (1, 1, 1), (_LANES, 1, 1), segment, 0, base), memory)
+    launch_kernel(program, kernel, (1, 1, 1), (_LANES, 1, 1), [words, out])
     return out
 
 

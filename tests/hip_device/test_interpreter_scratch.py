@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 import pytest
 
 from tests.hip_device.compile_mlir import compile_mlir
-from tests.hip_device.interpreter.harness import fresh, hidden_arguments
-from tests.hip_device.interpreter.launch import CodeObjectProgram, Request, run
-from tests.hip_device.interpreter.memory import GlobalMemory
+from tests.hip_device.interpreter.harness import fresh, launch_kernel
+from tests.hip_device.interpreter.launch import CodeObjectProgram
 from tests.hip_device.interpreter.scheduler import ALL_SCHEDULES
 from tests.hip_device.interpreter.targets import PROCESSORS
 
@@ -116,17 +113,6 @@ def test_arrays_in_scratch(
     assert (metadata[".group_segment_fixed_size"] > 0) == (kernel == "flat_lds")
     for schedule in ALL_SCHEDULES:
         out, spare = fresh(given.shape, np.uint32), fresh(given.shape, np.uint32)
-        memory = GlobalMemory()
-        arrays = [memory.add_array(a, "an array").base for a in (given, out, spare)]
-        base = memory.add_array(program.image.octets, "the code object").base
-        request = Request(
-            kernel, (_GROUPS, 1, 1), (_LANES, 1, 1), struct.pack("<3Q", *arrays), 0, base
-        )
-        segment = hidden_arguments(metadata, request)
-        run(
-            program,
-            Request(kernel, request.grid, request.block, segment, 0, base),
-            memory,
-            schedule,
-        )
+        grid, block = (_GROUPS, 1, 1), (_LANES, 1, 1)
+        launch_kernel(program, kernel, grid, block, [given, out, spare], schedule)
         np.testing.assert_array_equal(out, wanted)

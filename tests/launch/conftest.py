@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,19 +11,16 @@ import pytest
 from flyc_cli.bundle_writer import BundleContents, write_bundle
 from runtime_loader import hip, native
 from runtime_loader.specialisation import Specialisation
+from tests.hip_device.compile_mlir import compile_mlir
 from tests.hip_device.device import HipTestDevice
-from tests.launch.samples import MI300, ROOT, TARGETS, specialisation
+from tests.launch.samples import KERNELS, MI300, TARGETS, specialisation
 
 pytest.register_assert_rewrite("tests.launch.oracle_bench")
 
 
 @pytest.fixture(scope="session")
 def code_objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    directory = tmp_path_factory.mktemp("code_objects")
-    command = [sys.executable, "-m", "tests.launch.compile_code_objects", str(directory), *TARGETS]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run(command, check=True, env=environment, cwd=ROOT)
-    return {target: (directory / f"{target}.hsaco").read_bytes() for target in TARGETS}
+    return compile_mlir(KERNELS, TARGETS, tmp_path_factory.mktemp("code_objects"))
 
 
 @pytest.fixture(autouse=True, params=["native", "python"])

@@ -16,6 +16,24 @@ TARGETS = ("gfx942", "gfx942:xnack-", "gfx1100", "gfx1250")
 # What an MI300 says of itself.
 MI300 = "gfx942:sramecc+:xnack-"
 
+# Kernels of which the numbers do not matter: `scale(x, n, factor)` and `pair(p, q)`.
+KERNELS = """
+    llvm.func @scale(%x: !llvm.ptr<1>, %n: i32, %factor: f32)
+        attributes {gpu.kernel, rocdl.kernel, rocdl.flat_work_group_size = "1,256"} {
+      %value = llvm.load %x : !llvm.ptr<1> -> f32
+      %scaled = llvm.fmul %value, %factor : f32
+      %place = llvm.getelementptr %x[%n] : (!llvm.ptr<1>, i32) -> !llvm.ptr<1>, f32
+      llvm.store %scaled, %place : f32, !llvm.ptr<1>
+      llvm.return
+    }
+    llvm.func @pair(%p: !llvm.ptr<1>, %q: !llvm.struct<packed (i32, i64)>)
+        attributes {gpu.kernel, rocdl.kernel, rocdl.flat_work_group_size = "1,256"} {
+      %n = llvm.extractvalue %q[1] : !llvm.struct<packed (i32, i64)>
+      llvm.store %n, %p : i64, !llvm.ptr<1>
+      llvm.return
+    }
+"""
+
 RESOURCES = Resources(8, 0, 16, 0, 0, 0, 0, 64, (0, 0, 0), 256, 8, 8)
 
 

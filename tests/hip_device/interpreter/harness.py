@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,24 @@ def bind(specialisation: Specialisation, arguments: Mapping[str, Any]) -> list[i
     return slots
 
 
+def launch_kernel(
+    program: CodeObjectProgram,
+    kernel: str,
+    grid: tuple[int, int, int],
+    block: tuple[int, int, int],
+    arrays: Sequence[np.ndarray],
+    schedule: Schedule = Schedule(),  # noqa: B008 - frozen
+) -> Counters:
+    """Run a kernel whose arguments are pointers to these arrays, which it may touch alone."""
+    memory = GlobalMemory()
+    pointers = [memory.add_array(array, "an array").base for array in arrays]
+    base = memory.add_array(program.image.octets, "the code object").base
+    kernarg = struct.pack(f"<{len(pointers)}Q", *pointers)
+    request = Request(kernel, grid, block, kernarg, 0, base)
+    segment = hidden_arguments(program.image.kernels[kernel].metadata, request)
+    return run(program, replace(request, kernarg=segment), memory, schedule)
+
+
 class Harness:
     """One specialisation's code object and plan, ready to be launched on host arrays."""
 
@@ -111,8 +130,7 @@ class Harness:
             kernel.symbol, launched.grid, launched.block, launched.kernarg, launched.lds, base
         )
         metadata = self._code.image.kernels[kernel.symbol].metadata
-        segment = hidden_arguments(metadata, request)
-        return Request(kernel.symbol, launched.grid, launched.block, segment, launched.lds, base)
+        return replace(request, kernarg=hidden_arguments(metadata, request))
 
     def launch_all_ways(
         self,
