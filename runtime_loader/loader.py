@@ -13,7 +13,7 @@ from runtime_loader.errors import MissError
 from runtime_loader.format import Ref
 from runtime_loader.kernel import Kernel
 from runtime_loader.modules import load_functions
-from runtime_loader.native import make_kernel, make_op
+from runtime_loader.native import make_kernel, op_type
 from runtime_loader.records import dataclass
 from runtime_loader.specialisation import Specialisation
 
@@ -149,7 +149,7 @@ class Bundle:
         like an argument or a parameter needs nothing. `device` is an ordinal, by default whichever
         device is current at a call.
         """
-        return make_op(self, name, params, keys, device)
+        return op_type()(self, name, params, keys, device)
 
     def load(
         self,

@@ -11,10 +11,8 @@ from runtime_loader.specialisation import Specialisation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Sequence
 
-    from runtime_loader.loader import Bundle
     from runtime_loader.op import Op
 
 VARIABLE = "FLYC_NATIVE"
@@ -50,18 +48,12 @@ def make_kernel(
     return Kernel(hip, device, spec, functions, on_capture)
 
 
-def make_op(
-    bundle: Bundle,
-    name: str,
-    params: Mapping[str, Any],
-    keys: Mapping[str, str] | None,
-    device: int | None,
-) -> Op:
-    """The operator of a kernel: native where it can be."""
+def op_type() -> type[Op]:
+    """What operators that are made now are: native where they can be."""
     if enabled():
         from runtime_loader.native_op import NativeOp
 
-        return NativeOp(bundle, name, params, keys, device)
+        return NativeOp
     from runtime_loader.op import Op
 
-    return Op(bundle, name, params, keys, device)
+    return Op

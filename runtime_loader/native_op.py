@@ -10,26 +10,9 @@ from runtime_loader import _native
 from runtime_loader.hip import Hip
 from runtime_loader.op import Choices, Op
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from runtime_loader.loader import Bundle
-
 
 class NativeOp(_native.Selection, Op):
     """An `Op` whose calls find their kernels in C."""
-
-    def __init__(
-        self,
-        bundle: Bundle,
-        name: str,
-        params: Mapping[str, Any],
-        keys: Mapping[str, str] | None,
-        device: int | None,
-    ) -> None:
-        Op.__init__(self, bundle, name, params, keys, device)
 
     def _call_in_python(self, *args: object, **named: object) -> None:
         Op.__call__(self, *args, **named)
@@ -39,8 +22,8 @@ class NativeOp(_native.Selection, Op):
         _, get_device, _, _ = runtime.launch_addresses(False)
         ordinal = choices.device.ordinal
         single = self._device is not None or runtime.single_device()
-        self._prepare(choices.arguments, ordinal if single else -1, get_device)
         try:
+            self._prepare(choices.arguments, ordinal if single else -1, get_device)
             self._add_table(ordinal, choices.native_readers())
         except ValueError:  # it does not fit; or another thread was first
             return

@@ -166,39 +166,12 @@ static bool read_argument(Dtypes *dtypes, const Reader *reader, PyObject *value,
     return true;
 }
 
-/* The place of a named argument; -1 for none. */
-static Py_ssize_t place_of(PyObject *all, PyObject *name) {
-    Py_ssize_t count = PyTuple_GET_SIZE(all);
-    for (Py_ssize_t n = 0; n < count; n++) {
-        if (PyTuple_GET_ITEM(all, n) == name) {
-            return n;
-        }
-    }
-    for (Py_ssize_t n = 0; n < count; n++) {
-        if (PyUnicode_Compare(PyTuple_GET_ITEM(all, n), name) == 0) {
-            return n;
-        }
-    }
-    return -1;
-}
-
 bool key_make(const Reader *readers, uint32_t reader_count, PyObject *all, Dtypes *dtypes,
               PyObject *const *args, Py_ssize_t count, PyObject *names, uint64_t *key,
               Tensors *tensors) {
     PyObject *values[MAX_ARGUMENTS];
-    Py_ssize_t wanted = PyTuple_GET_SIZE(all);
-    if (count > wanted || wanted > MAX_ARGUMENTS) {
+    if (!call_arrange(all, args, count, names, values)) {
         return false;
-    }
-    for (Py_ssize_t n = 0; n < wanted; n++) {
-        values[n] = n < count ? args[n] : NULL;
-    }
-    for (Py_ssize_t k = 0; names != NULL && k < PyTuple_GET_SIZE(names); k++) {
-        Py_ssize_t place = place_of(all, PyTuple_GET_ITEM(names, k));
-        if (place < count) {
-            return false;
-        }
-        values[place] = args[count + k];
     }
     for (uint32_t n = 0; n < reader_count; n++) {
         const Reader *reader = &readers[n];

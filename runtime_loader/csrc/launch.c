@@ -38,36 +38,49 @@ static PyObject *call_in_python(Launcher *self, PyObject *const *args, Py_ssize_
     return result;
 }
 
-/* Puts named arguments in their places; DECLINED when they are not what the launcher takes. */
-static Outcome arrange(const Launcher *self, PyObject *const *args, Py_ssize_t count,
-                       PyObject *names, PyObject **values) {
-    Py_ssize_t wanted = self->argument_count;
+/* The place of a name among others; their number for none. */
+static Py_ssize_t place_of(PyObject *all, PyObject *name) {
+    Py_ssize_t count = PyTuple_GET_SIZE(all);
+    for (Py_ssize_t n = 0; n < count; n++) {
+        if (PyTuple_GET_ITEM(all, n) == name) {
+            return n;
+        }
+    }
+    for (Py_ssize_t n = 0; n < count; n++) {
+        if (PyUnicode_Compare(PyTuple_GET_ITEM(all, n), name) == 0) {
+            return n;
+        }
+    }
+    return count;
+}
+
+bool call_arrange(PyObject *all, PyObject *const *args, Py_ssize_t count, PyObject *names,
+                  PyObject **values) {
+    Py_ssize_t wanted = PyTuple_GET_SIZE(all);
     if (count > wanted) {
-        return DECLINED;
+        return false;
     }
     for (Py_ssize_t n = 0; n < wanted; n++) {
         values[n] = n < count ? args[n] : NULL;
     }
     Py_ssize_t named = names == NULL ? 0 : PyTuple_GET_SIZE(names);
     for (Py_ssize_t k = 0; k < named; k++) {
-        PyObject *name = PyTuple_GET_ITEM(names, k);
-        Py_ssize_t place = 0;
-        while (place < wanted && self->arguments[place].name != name) {
-            place++;
-        }
-        if (place == wanted) {
-            for (place = 0; place < wanted; place++) {
-                if (PyUnicode_Compare(self->arguments[place].name, name) == 0) {
-                    break;
-                }
-            }
-        }
+        Py_ssize_t place = place_of(all, PyTuple_GET_ITEM(names, k));
         if (place == wanted || values[place] != NULL) {
-            return DECLINED;
+            return false;
         }
         values[place] = args[count + k];
     }
-    for (Py_ssize_t n = 0; n < wanted; n++) {
+    return true;
+}
+
+/* Puts arguments in their places; DECLINED when they are not what the launcher takes. */
+static Outcome arrange(const Launcher *self, PyObject *const *args, Py_ssize_t count,
+                       PyObject *names, PyObject **values) {
+    if (!call_arrange(self->names, args, count, names, values)) {
+        return DECLINED;
+    }
+    for (uint32_t n = 0; n < self->argument_count; n++) {
         if (values[n] == NULL) {
             if (!self->arguments[n].optional) {
                 return DECLINED;

@@ -14,6 +14,7 @@ static void forget(Launcher *self) {
     PyMem_Free(self->arguments);
     self->arguments = NULL;
     self->argument_count = 0;
+    Py_CLEAR(self->names);
     Py_CLEAR(self->kernel);
     Py_CLEAR(self->range_name);
     program_free(&self->program);
@@ -26,7 +27,8 @@ static bool read_arguments(Launcher *self, PyObject *arguments) {
         return false;
     }
     self->arguments = PyMem_Calloc((size_t)count + 1, sizeof *self->arguments);
-    if (self->arguments == NULL) {
+    self->names = PyTuple_New(count);
+    if (self->arguments == NULL || self->names == NULL) {
         PyErr_NoMemory();
         return false;
     }
@@ -37,6 +39,7 @@ static bool read_arguments(Launcher *self, PyObject *arguments) {
         if (!argument_read(a, PyTuple_GET_ITEM(arguments, n))) {
             return false;
         }
+        PyTuple_SET_ITEM(self->names, n, Py_NewRef(a->name));
         if (a->slot != slots) {
             PyErr_SetString(PyExc_ValueError, "native launcher: slots are out of order");
             return false;

@@ -287,6 +287,7 @@ typedef struct {
     RangePush range_push;
     RangePop range_pop;
     Argument *arguments;
+    PyObject *names; /* of the arguments, in order */
     Program program;
 } Launcher;
 
@@ -294,13 +295,17 @@ typedef struct {
 extern unsigned fork_generation;
 
 bool launch_setup(void);
+/* Puts a call's arguments in the order of the names in `all` (MAX_ARGUMENTS at most), NULL for what
+ * is left out. False for too many, and for a name that is unknown or given twice. */
+bool call_arrange(PyObject *all, PyObject *const *args, Py_ssize_t count, PyObject *names,
+                  PyObject **values);
 PyObject *launcher_call(PyObject *launcher, PyObject *const *args, size_t flagged,
                         PyObject *names);
 /* The same of any kernel, for a call some of whose tensors are `known`. */
 PyObject *kernel_call(PyObject *kernel, PyObject *const *args, Py_ssize_t count, PyObject *names,
                       const Tensors *known);
-/* Adds a call to the batch, by its slots (in values that the program has started with) or by all of its arguments; what is not DONE adds
- * nothing. The first needs no GIL. */
+/* Adds a call to the batch, by its slots (in values that the program has started with) or by all
+ * of its arguments; what is not DONE adds nothing. The first needs no GIL. */
 Outcome plan_slots(const Launcher *launcher, uint64_t *slots, Batch *batch);
 Outcome plan_call(Launcher *launcher, PyObject *const *values, const Tensors *known,
                   Batch *batch);

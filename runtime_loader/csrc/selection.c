@@ -133,6 +133,10 @@ static PyObject *selection_prepare(PyObject *object, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "native selection: of which device?");
         return NULL;
     }
+    if (PyTuple_GET_SIZE(names) > MAX_ARGUMENTS) {
+        PyErr_SetString(PyExc_ValueError, "native selection: too many arguments");
+        return NULL;
+    }
     self->fixed = fixed;
     self->get_device = (GetDevice)(uintptr_t)get_device;
     self->generation = fork_generation;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,14 @@ pytest.register_assert_rewrite("tests.launch.oracle_bench")
 @pytest.fixture(scope="session")
 def code_objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return compile_mlir(KERNELS, TARGETS, tmp_path_factory.mktemp("code_objects"))
+
+
+@pytest.fixture(scope="session")
+def tensor_type(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Torch tensors of a device (`device_tensor_type`)."""
+    from tests.native.device_tensor import device_tensor_type  # torch, which few tests need
+
+    return device_tensor_type(tmp_path_factory.mktemp("tensors"))
 
 
 @pytest.fixture(autouse=True, params=["native", "python"])

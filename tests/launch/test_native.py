@@ -22,7 +22,6 @@ from runtime_loader.plan import Block, Branch, End, Launch, LaunchPlan, Op
 from tests.hip_device.device import HipTestDevice, LaunchRecord
 from tests.launch.samples import specialisation
 from tests.launch.test_launch import Array
-from tests.native.device_tensor import device_tensor_type
 
 pytestmark = [pytest.mark.device, pytest.mark.compile]
 ROCM, CPU = 10, 1
@@ -36,11 +35,6 @@ def kernel(device: HipTestDevice, bundle_path: Path) -> rt.Kernel:
 def natively(kernel: rt.Kernel) -> int:
     """How many kernels it launched without Python code."""
     return kernel.native_launches if isinstance(kernel, NativeKernel) else 0
-
-
-@pytest.fixture(scope="session")
-def tensor_type(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return device_tensor_type(tmp_path_factory.mktemp("tensors"))
 
 
 @pytest.fixture

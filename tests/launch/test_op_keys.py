@@ -26,15 +26,9 @@ from tests.hip_device.device import HipTestDevice
 from tests.launch.samples import specialisation
 from tests.launch.test_launch import Array
 from tests.launch.test_op import FORMS, Halves, Strided, variant
-from tests.native.device_tensor import device_tensor_type
 
 pytestmark = [pytest.mark.device, pytest.mark.compile]
 ROCM = 10
-
-
-@pytest.fixture(scope="session")
-def tensor_type(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return device_tensor_type(tmp_path_factory.mktemp("tensors"))
 
 
 @pytest.fixture(scope="session")
@@ -233,6 +227,8 @@ def test_what_is_out_of_the_native_bounds(
         selection._add_table(0, ())
     with pytest.raises(ValueError, match="of which device"):
         selection._prepare(("x",), -1, 0)
+    with pytest.raises(ValueError, match="too many arguments"):
+        selection._prepare(("x",) * 129, 0, 0)
     selection._prepare(("x",), 0, 0)
     with pytest.raises(ValueError, match="native selection"):
         selection._add_table(ordinal, readers)
